@@ -94,6 +94,8 @@ def diagnose(
     ------
     ReadError
         A recording cannot be read; :func:`verify` finds all damage.
+    NotFoundError
+        There is no such segment.
     UsageError
         There is no such kind.
 
@@ -119,7 +121,7 @@ def diagnose(
     row = STORE if is_entry else detect_format(location)
     if row is STORE:
         run = RunOptions(executor, master, conf)
-        diagnosis = _of_store(RecordingsFolder(location), ids, run)
+        diagnosis = _of_store(RecordingsFolder(location), (options or {}).get("version"), ids, run)
     else:
         reading = SourceOptions(reading=options or {}, executor="inline")
         if row.name == _LEROBOT:
@@ -127,6 +129,8 @@ def diagnose(
         else:
             parts = [_of_stores(stores, ids) for stores in _inputs(location, reading, ids)]
             diagnosis = joined([*parts, Diagnosis(tuple(_silent(location, row)), 0, 0)])
+        if ids and not diagnosis.recordings:
+            raise NotFoundError(f"there is no recording {min(ids)!r}", path=str(location))
     findings = (f.within(f.source or str(source), f.segment) for f in diagnosis.findings)
     return replace(diagnosis, findings=ordered(f for f in findings if chosen is None or f.kind in chosen))
 
@@ -271,15 +275,15 @@ def examine(recordings: Sequence[ExaminedRecording], run: RunOptions) -> list[Di
     ]
 
 
-def _of_store(folder: RecordingsFolder, ids: Collection[str] | None, run: RunOptions) -> Diagnosis:
+def _of_store(folder: RecordingsFolder, version: int | None, ids: Collection[str] | None, run: RunOptions) -> Diagnosis:
     """Examine the recordings of a store, some hundreds a stage."""
-    newest = folder.newest()
+    newest = folder.newest() if version is None else folder.version(version)
     live = LiveEntries() if newest is None else folder.live(newest)
     by_id: defaultdict[str, list[RecordingEntry]] = defaultdict(list)
     for entry in live:
         if entry.store.kind == "recording" and (ids is None or entry.recording_id in ids):
             by_id[entry.recording_id].append(entry)
-    missing = (ids or set()) - by_id.keys()
+    missing = set(ids or ()) - by_id.keys()
     if missing:
         raise NotFoundError(f"there is no recording {min(missing)!r}", path=str(folder.path))
     run = replace(run, executor=query_executor(run.executor, lambda: live.bytes))

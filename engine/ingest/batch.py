@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath, PurePosixPath
@@ -351,33 +351,56 @@ class BatchRunner:
         return run_laid_out([f.outputs for f in todo], options.profile, staging, destination, options.run)
 
     def _diagnose(self, candidates: Sequence[_File]) -> None:
-        """Examine recordings as the pipeline gives them, before they are laid out.
-
-        One that cannot be read fails when it is run.
-        """
+        """Examine recordings as the pipeline gives them, before they are laid out."""
         if self._options.diagnose is None:
             return
-        numbered = [
-            (number, PipedRecording(store.recording_id, work, candidate.file.size))
-            for number, candidate in enumerate(candidates)
+        todo = [candidate for candidate in candidates if candidate.findings is None]
+        for pause in (*_PAUSES, None):
+            again: list[_File] = []
+            for candidate, result in self._examined(todo):
+                if not isinstance(result, Exception):
+                    self._judge(candidate, result)
+                elif is_of_all(result):
+                    raise result
+                elif pause is not None and getattr(result, "transient", False):
+                    again.append(candidate)
+                elif self._options.diagnose == "quarantine":
+                    candidate.end(Outcome.QUARANTINED, self._explained(result))
+                else:
+                    text = f"{candidate.file.path}: could not be examined: {result}"
+                    warnings.warn(text, ReadWarning, stacklevel=2)
+            if not again or pause is None:
+                return
+            time.sleep(pause)
+            todo = again
+
+    def _examined(self, candidates: Sequence[_File]) -> Iterator[tuple[_File, list[Finding] | Exception]]:
+        """The findings of each file, or the reason why there are none."""
+        recordings = [
+            (candidate, PipedRecording(store.recording_id, work, candidate.file.size))
+            for candidate in candidates
             for store, work in candidate.outputs
-            if store.kind == "recording" and candidate.findings is None
+            if store.kind == "recording"
         ]
-        by_file: defaultdict[int, list[Finding]] = defaultdict(list)
-        results = examine([planned for _, planned in numbered], self._options.run)
-        for (number, planned), result in zip(numbered, results, strict=True):
-            if not isinstance(result, Exception):
-                path = candidates[number].file.path
-                by_file[number] += [f.within(path, planned.recording_id) for f in result.findings]
-        for number, findings in by_file.items():
-            candidate = candidates[number]
-            candidate.findings = tuple(findings)
-            for finding in findings[:_MOST_SAID]:
-                warnings.warn(f"{finding.source}: {finding}. {finding.hint}", ReadWarning, stacklevel=2)
-            if self._options.diagnose == "quarantine":
-                errors = [finding for finding in findings if finding.severity == "error"]
-                if errors:
-                    candidate.end(Outcome.QUARANTINED, _faulty(errors))
+        findings: dict[str, list[Finding] | Exception] = {candidate.file.path: [] for candidate in candidates}
+        results = examine([recording for _, recording in recordings], self._options.run)
+        for (candidate, recording), result in zip(recordings, results, strict=True):
+            path = candidate.file.path
+            said = findings[path]
+            if isinstance(result, Exception):
+                findings[path] = result
+            elif not isinstance(said, Exception):
+                said += [finding.within(path, recording.recording_id) for finding in result.findings]
+        return ((candidate, findings[candidate.file.path]) for candidate in candidates)
+
+    def _judge(self, candidate: _File, findings: Sequence[Finding]) -> None:
+        """Warn of findings, and end a file with errors if that is wanted."""
+        candidate.findings = tuple(findings)
+        for finding in findings[:_MOST_SAID]:
+            warnings.warn(f"{finding.source}: {finding}. {finding.hint}", ReadWarning, stacklevel=2)
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors and self._options.diagnose == "quarantine":
+            candidate.end(Outcome.QUARANTINED, _faulty(errors))
 
     def _plan(self, candidate: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""

@@ -6,14 +6,15 @@ import html
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from chunkmill.engine import CatalogClient, Ingest
 from chunkmill.engine.cli.commands import commands
-from chunkmill.engine.doctor import Diagnosis, Finding, diagnose
+from chunkmill.engine.doctor import Diagnosis, Finding, diagnose, examination
 from chunkmill.engine.errors import NotFoundError, ReadError, ReadWarning, UsageError
-from chunkmill.engine.ingest import FileQuarantine, home_of
+from chunkmill.engine.ingest import FileQuarantine, batch, home_of
 from click.testing import CliRunner, Result
 
 from tests import video_files
@@ -80,8 +81,12 @@ def test_a_dataset_is_examined_segment_by_segment(tmp_path: Path) -> None:
     assert all(hint.endswith(".") for hint in table.column("hint").to_pylist())
     with pytest.raises(NotFoundError, match="no recording 'none'"):
         diagnose(entry, segments="none", executor="inline")
+    with pytest.raises(NotFoundError, match="no recording 'none'"):
+        diagnose(tmp_path / "files/gap.rrd", segments="none")
     with pytest.raises(UsageError, match="'holes' is no kind"):
         diagnose(entry, kinds="holes")
+    with pytest.raises(ReadError, match="no version 99"):
+        diagnose(entry, options={"version": 99})
     assert diagnose(client.create_dataset("empty"), executor="inline").recordings == 0
 
 
@@ -187,6 +192,24 @@ def test_a_damaged_file_fails_as_without_a_diagnosis(tmp_path: Path) -> None:
     (tmp_path / "landing/broken.rrd").write_bytes((tmp_path / "landing/clean.rrd").read_bytes()[:-2000])
     codes = [ingest(tmp_path, policy, f"store{policy}")["broken"][0] for policy in (None, "quarantine")]
     assert codes[0] == codes[1] != "chunkmill.faulty-data"
+
+
+def test_an_examination_that_fails_for_a_moment_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a file would come into the store unseen."""
+    written(tmp_path / "landing", jump=jump)
+    calls = []
+
+    def failing(*given: Any) -> list[Any]:
+        calls.append(given)
+        lost = ReadError("the network was lost", transient=True)
+        return [lost] if len(calls) == 1 else examination.examine(*given)
+
+    monkeypatch.setattr(batch, "examine", failing)
+    monkeypatch.setattr(batch, "_PAUSES", (0.0,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ReadWarning)
+        assert ingest(tmp_path, "quarantine", "lake").keys() == {"jump"}
+    assert len(calls) == 2
 
 
 # --- pictures and hostile values
