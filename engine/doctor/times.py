@@ -51,6 +51,9 @@ STEADY: Final = 0.6
 _FEW: Final = 3
 _FEWEST_BLOCKS: Final = 8
 _STEPS: Final = 512
+_BACK: Final = 1e30
+_BESIDE: Final = 1e20
+"""Weights of a step back and of those beside it, which say what it is: more than any interval in usual ones."""
 _BLOCK_ROWS: Final = 8
 _BLOCKS: Final = 256
 _PER_OCTAVE: Final = 16
@@ -191,11 +194,15 @@ class _Line:
 
 
 class _Step(NamedTuple):
-    """An unusual step: the row behind it, and the times before and after it, one for each timeline."""
+    """An unusual step: the row behind it, and the times before and after it, one for each timeline.
+
+    Of too many, those of the largest ``weight`` are kept.
+    """
 
     row: int
     before: tuple[int, ...]
     after: tuple[int, ...]
+    weight: float
 
     def size(self, line: int) -> int:
         return self.after[line] - self.before[line]
@@ -242,9 +249,10 @@ class _Blocks:
 
     def usual(self) -> float:
         """Return the mean interval of most blocks, or 0 if they are few or differ."""
-        means = self._means()[0]
-        if len(means) < _FEWEST_BLOCKS:
+        filled = self.sums[0] >= self._rows
+        if filled.sum() < _FEWEST_BLOCKS:
             return 0.0
+        means = self.sums[1, filled] / self.sums[0, filled]
         low, usual, high = np.quantile(means, (0.1, 0.5, 0.9)).tolist()
         return float(usual) if usual / 2 <= low and high <= 2 * usual else 0.0
 
@@ -353,21 +361,27 @@ class _Track:
         self._last = None
 
     def _note(self, joined: Ticks, steps: Ticks, first_row: int) -> None:
-        unusual = np.zeros(steps.shape[1], np.bool_)
-        unusual[0] = self._was_back
+        weights = np.zeros(steps.shape[1])
         for line, sizes in zip(self.lines, steps, strict=True):
-            back = sizes < 0
-            if back.any():
-                line.backward += int(back.sum())
+            middle = max(line.intervals.quantile(0.5), 1.0)
+            np.maximum(weights, sizes / middle, out=weights)
+            if sizes.min() < 0:
+                line.backward += int((sizes < 0).sum())
                 line.largest_back = max(line.largest_back, -int(sizes.min()))
-                unusual |= back
-                unusual[1:] |= back[:-1]
-                unusual[:-1] |= back[1:]
-            unusual |= sizes > GAP / 2 * line.intervals.quantile(0.5)
-        self._was_back = bool((steps[:, -1] < 0).any())
-        for at in np.flatnonzero(unusual)[: _STEPS - len(self._steps)].tolist():
+        back = (steps < 0).any(axis=0)
+        beside = np.concatenate([[self._was_back], back[:-1]]) | np.concatenate([back[1:], [False]])
+        weights[beside] = np.maximum(weights[beside], _BESIDE)
+        weights[back] = _BACK
+        self._was_back = bool(back[-1])
+        rows = np.flatnonzero(weights > GAP / 2)
+        if len(rows) > _STEPS:
+            rows = np.sort(rows[np.argsort(-weights[rows], kind="stable")[:_STEPS]])
+        for at in rows.tolist():
             before, after = (tuple(joined[:, column].tolist()) for column in (at, at + 1))
-            self._steps.append(_Step(first_row + at + 1, before, after))
+            self._steps.append(_Step(first_row + at + 1, before, after, float(weights[at])))
+        if len(self._steps) > 2 * _STEPS:
+            largest = sorted(self._steps, key=lambda step: -step.weight)[:_STEPS]
+            self._steps = sorted(largest, key=lambda step: step.row)
         self._blocks.add(joined[self.main, :-1], joined[self.main, 1:])
         self._bursts(joined, (steps[self._clocks] == 0).all(axis=0))
 
@@ -409,6 +423,12 @@ class _Track:
         time = line.most - line.least - sum(gap for gap in gaps if gap > 0)
         return interval if self.rows * interval >= STEADY * time else 0.0
 
+    def _interval(self, i: int) -> float:
+        """The median interval on a timeline, or where messages come in bursts the mean one."""
+        line = self.lines[i]
+        usual = self.usual if line.is_clock and self.line.is_clock else 0.0
+        return max(line.intervals.quantile(0.5), usual)
+
     def findings(self) -> Iterator[Finding]:
         """The faults of this track."""
         said: set[int] = set()
@@ -440,7 +460,7 @@ class _Track:
         line = self.lines[i]
         if not line.backward or self.rows < LEAST_ROWS // 2:
             return
-        middle = line.intervals.quantile(0.5)
+        middle = self._interval(i)
         back = [step for step in self._steps if step.size(i) < 0]
         is_shared = line.is_clock and i != self.main and line.largest_back < SHARED_STAMPS
         if line.backward > max(_FEW, MANY * self.rows):
@@ -460,11 +480,13 @@ class _Track:
         """Return whether the clock goes on as if the step had not been: what it lost was or will be made up."""
         at = self._steps.index(step)
         missing, gained = middle - step.size(i), 0.0
+        reach = 2 + 2 * missing / max(middle, 1.0)  # a row is late by about as many rows as fit into the step
         for neighbours in (reversed(self._steps[:at]), self._steps[at + 1 :]):
             for other in neighbours:
-                if other.size(i) < 0:
+                if other.size(i) < 0 or abs(other.row - step.row) > reach:
                     break
-                gained += max(other.size(i) - middle, 0.0)
+                if other.size(i) >= missing / 4:  # and no pause between two bursts
+                    gained += other.size(i) - middle
         return gained >= missing / 2
 
     def _leaps(self, i: int) -> Iterator[Finding]:
@@ -472,8 +494,7 @@ class _Track:
         line = self.lines[i]
         if not line.intervals.are_regular(0.25) or line.backward:
             return
-        middle = line.intervals.quantile(0.5)
-        least = max(LEAPS * middle, SECOND / 2)
+        least = max(LEAPS * self._interval(i), SECOND / 2)
         leaps = []
         for step in self._steps:
             others = [

@@ -183,6 +183,21 @@ def test_the_faults_of_an_mcap(tmp_path: Path) -> None:
     assert [(f.kind, f.entity_path) for f in found] == [("gap", "/a"), ("gap", "/b")]
 
 
+def test_faults_of_one_topic_do_not_hide_each_other(tmp_path: Path) -> None:
+    """A gap long before a step back does not make up for it, and bursts do not fill what is kept of steps."""
+    made = drive()
+    noise = np.random.default_rng(3)
+    for times in made["/imu"].times.values():  # four messages at a time
+        times[:] = times[np.arange(len(times)) // 4 * 4 + 3] + noise.integers(0, 9, len(times)).cumsum()
+    kept("/imu", dropped(300, 500))(made)
+    shifted("/imu", 1500, -1.5, "sensor_time")(made)
+    found = diagnose(write_rrd(tmp_path / "both.rrd", made))
+    assert [(f.kind, f.entity_path, f.timeline) for f in found] == [
+        ("clock-backward", "/imu", "sensor_time"),
+        ("gap", "/imu", "log_time"),
+    ]
+
+
 def test_two_channels_of_one_topic_are_no_clock_that_steps_back(tmp_path: Path) -> None:
     """Each has chunks of its own, which begin before the other's end."""
     from mcap.writer import Writer
