@@ -368,7 +368,7 @@ class _Track:
             if sizes.min() < 0:
                 line.backward += int((sizes < 0).sum())
                 line.largest_back = max(line.largest_back, -int(sizes.min()))
-        back = (steps < 0).any(axis=0)
+        back: npt.NDArray[np.bool_] = np.logical_or.reduce(steps < 0, axis=0)
         beside = np.concatenate([[self._was_back], back[:-1]]) | np.concatenate([back[1:], [False]])
         weights[beside] = np.maximum(weights[beside], _BESIDE)
         weights[back] = _BACK
