@@ -7,6 +7,7 @@
     │   ├── UnreachableError   a catalog's place cannot be read            (ConnectionError)
     │   ├── UnsupportedError   a version or encoding nobody here reads
     │   ├── ForeignFileError   a table names files outside its folder
+    │   ├── FaultyDataError    the times or values of a recording are wrong
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   ├── NoSpaceError       the disk (or quota) is full
@@ -142,6 +143,13 @@ class ForeignFileError(ReadError):
 
     code = "chunkmill.foreign_file"
     number = "CM104"
+
+
+class FaultyDataError(ReadError):
+    """The times or values of a recording are wrong, as ``diagnose`` found."""
+
+    code = "chunkmill.faulty_data"
+    number = "CM106"
 
 
 class SourceMissingError(ReadError, FileNotFoundError, ValueError):
@@ -418,6 +426,7 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     UnreachableError,
     UnsupportedError,
     ForeignFileError,
+    FaultyDataError,
     SourceMissingError,
     WriteError,
     NoSpaceError,

@@ -21,7 +21,7 @@ from ..storage import ObjectUrl
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from ..writers import ExportSpec
-from .batch import BatchOptions, BatchRunner
+from .batch import DIAGNOSE, BatchOptions, BatchRunner
 from .checkpoint import HIDDEN_HOME, Checkpoint
 from .files import Disposal, SourceDone
 from .landing import Landing, Lister
@@ -85,6 +85,9 @@ class Ingest:
     replace_same_id
         Whether a recording takes the place of another file's with the same id; otherwise it is refused, which means
         that its file goes into quarantine.
+    diagnose
+        Examine each file for faults of meaning, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of
+        them, ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
     keep_versions
         How long old versions of the store stay for those who read them.
     compact_every
@@ -128,6 +131,7 @@ class Ingest:
         parquet: Mapping[str, Any] | None = None,
         application_id: str | None = None,
         replace_same_id: bool = False,
+        diagnose: str | None = None,
         keep_versions: float | str = "1h",
         compact_every: int | None = None,
         lerobot: str | os.PathLike[str] | None = None,
@@ -160,7 +164,7 @@ class Ingest:
             application_id=application_id,
             executor=self._run.executor,
         )
-        self._replace_same_id = replace_same_id
+        self._replace_same_id, self._diagnose = replace_same_id, _policy(diagnose)
         done = _source_done(source_done)
         if archive is not None and done is not SourceDone.ARCHIVE:
             raise UsageError(
@@ -227,6 +231,7 @@ class Ingest:
                 rrds=places.rrds,
                 replace_same_id=self._replace_same_id,
                 dataset=self._dataset,
+                diagnose=self._diagnose,
             )
             parts = IngestParts(
                 query_id=identity.query_id,
@@ -327,6 +332,12 @@ def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
     if executor == "spark":
         pipeline.check_travels(made)
     return pipeline
+
+
+def _policy(diagnose: str | None) -> str | None:
+    if diagnose is not None and diagnose not in DIAGNOSE:
+        raise UsageError(f"diagnose is one of {' and '.join(DIAGNOSE)}, not {diagnose!r}")
+    return diagnose
 
 
 def _source_done(given: str) -> SourceDone:
