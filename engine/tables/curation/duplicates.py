@@ -22,7 +22,7 @@ from ...errors import ReadWarning, UsageError, check_argument
 from ...execution import Body, RunOptions, Stage, Task, TaskRun, query_executor, raise_failure, warn_of
 from ...lance import FragmentReader, LanceTable, keys_of
 from ...units import counted
-from ..search import ROW_ID, vector_column
+from ..search import ROW_ID
 from ..targets import quoted
 
 Numbers = npt.NDArray[np.float64]
@@ -214,7 +214,7 @@ class _Search:
 
 def near_duplicates(
     table: LanceTable,
-    column: str | None,
+    column: str,
     threshold: float,
     key: str | Sequence[str] | None,
     executor: str | None,
@@ -242,9 +242,8 @@ def near_duplicates(
     return made.append_column(SIMILARITY, pa.array(search.similarity[found]))
 
 
-def _vectors(table: LanceTable, reader: FragmentReader, column: str | None) -> Vectors:
-    """The vectors of a column, by default of the only one. Raises ``UsageError`` if it has none."""
-    name = vector_column(reader.schema, None) if column is None else column
+def _vectors(table: LanceTable, reader: FragmentReader, name: str) -> Vectors:
+    """The vectors of a column. Raises ``UsageError`` if it has none."""
     check_argument("column", name, str)
     if name not in reader.schema.names:
         raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(reader.schema.names)}.")

@@ -39,7 +39,7 @@ class Sampler:
             raise UsageError("a sample has a size, and one alone", hint="Give n= or fraction=.")
         if n is not None:
             check_argument("n", n, int)
-            if n < 1:
+            if n < 1 or isinstance(n, bool):
                 raise UsageError(f"n={n!r} is no number of rows from 1 on")
         if fraction is not None:
             check_argument("fraction", fraction, float, int)
@@ -117,7 +117,7 @@ class TableCuration:
 
     def near_duplicates(
         self,
-        column: str | None = None,
+        column: str,
         *,
         threshold: float = 0.98,
         key: str | Sequence[str] | None = None,
@@ -134,7 +134,7 @@ class TableCuration:
         Parameters
         ----------
         column
-            The column of vectors: lists of numbers of one size. By default the only one.
+            The column of vectors: lists of numbers, all of one size.
         threshold
             The least cosine of the angle of similar vectors, above 0 and up to 1.
         key
