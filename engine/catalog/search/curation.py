@@ -295,6 +295,7 @@ def _index_value(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return a value of an index of this type. Raises ``TypeError`` or ``UsageError`` if it is none."""
     if value is None:
         return pa.scalar(None, kind)
+    check_argument(name, value, int, np.integer, datetime, timedelta, np.datetime64, np.timedelta64)
     given = IndexValues.of([value], name)
     if given.missing or given.kinds - {some for some in TimelineKind if some.arrow_type == kind}:
         raise UsageError(f"{name}={value!r} is no value of an index of type {kind}, as the labels of the table are")

@@ -18,7 +18,7 @@ from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, 
 from chunkmill.engine.errors import NotFoundError, ReadWarning, UsageError
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.tables import udf
-from chunkmill.training import DataSource, Field, NumericDecoder, SampleIndex, SampleReader
+from chunkmill.training import DataSource, Field, FixedRateSampling, NumericDecoder, SampleIndex, SampleReader
 from datafusion import col
 from datafusion import functions as f
 
@@ -45,18 +45,19 @@ def drive(values: Iterable[float], weather: str | None = None) -> list[Chunk]:
     return chunks
 
 
-def register(dataset: DatasetEntry, folder: Path, recordings: dict[str, list[Chunk]]) -> None:
-    """Register recordings, of one file, as segments."""
+def register(dataset: DatasetEntry, folder: Path, recordings: dict[str, list[Chunk]], *, copy: bool = True) -> None:
+    """Register recordings as segments."""
     folder.mkdir(exist_ok=True)
-    path = folder / f"{len(list(folder.iterdir()))}.rrd"
-    with RrdWriter(path) as writer:
-        for name, chunks in recordings.items():
+    before, paths = len(list(folder.iterdir())), []
+    for number, (name, chunks) in enumerate(recordings.items()):
+        paths.append(str(folder / f"{before + number}.rrd"))
+        with RrdWriter(Path(paths[-1])) as writer:
             store = StoreEntry("recording", "tests", name)
             writer.begin_store(store)
             for chunk in chunks:
                 writer.append(store, chunk)
-        writer.finish()
-    dataset.register([str(path)], copy=True, executor="inline").wait()
+            writer.finish()
+    dataset.register(paths, copy=copy, executor="inline").wait()
 
 
 @pytest.fixture
@@ -87,16 +88,21 @@ def features(speeds: list) -> Any:
     return np.array(speeds).reshape(8, -1).mean(axis=1)
 
 
-def test_50_planted_among_1000_segments_are_found_and_none_of_the_others(client: CatalogClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("segments", "planted"), [(60, 6), pytest.param(1000, 50, marks=pytest.mark.slow)], ids=["some", "thousand"]
+)
+def test_planted_copies_are_found_and_none_of_the_others(
+    client: CatalogClient, tmp_path: Path, segments: int, planted: int
+) -> None:
     random = np.random.default_rng(0)
-    signals = random.normal(size=(1000, 8)).repeat(8, axis=1)
-    chosen = random.permutation(1000)
-    copies = dict(zip(chosen[:50].tolist(), chosen[50:100].tolist(), strict=True))
+    signals = random.normal(size=(segments, 8)).repeat(8, axis=1)
+    chosen = random.permutation(segments).tolist()
+    copies = dict(zip(chosen[:planted], chosen[planted : 2 * planted], strict=True))
     for copy, of in copies.items():
         signals[copy] = signals[of] * random.uniform(0.8, 1.25)
     signals += random.normal(0, 0.02, signals.shape)
     dataset = client.create_dataset("drives")
-    register(dataset, tmp_path / "files", {f"s{n:03}": drive(signal) for n, signal in enumerate(signals)})
+    register(dataset, tmp_path / "files", {f"s{n:03}": drive(signal) for n, signal in enumerate(signals)}, copy=False)
 
     rows = dataset.reader("frame").select(
         col("rerun_segment_id"), col("frame"), f.array_element(col(f'"{SPEED}"'), 1).alias("speed")
@@ -108,15 +114,15 @@ def test_50_planted_among_1000_segments_are_found_and_none_of_the_others(client:
     table.append(rows.aggregate([col("rerun_segment_id")], [speeds]).to_arrow_table())
     computed = table.computed(executor="inline")
     computed.add_columns({"embedding": features})
-    assert computed.backfill("embedding").columns["embedding"].rows_processed == 1000
+    assert computed.backfill("embedding").columns["embedding"].rows_processed == segments
 
     found = table.near_duplicates("embedding", threshold=0.99, executor="inline").to_pylist()
-    planted = {frozenset((f"s{copy:03}", f"s{of:03}")) for copy, of in copies.items()}
-    assert {frozenset((row["rerun_segment_id"], row["duplicate_of"])) for row in found} == planted
-    assert len(found) == len(planted) == 50
-    assert computed.near_duplicates("embedding", threshold=0.99).num_rows == 50
+    pairs = {frozenset((f"s{copy:03}", f"s{of:03}")) for copy, of in copies.items()}
+    assert {frozenset((row["rerun_segment_id"], row["duplicate_of"])) for row in found} == pairs
+    assert len(found) == len(pairs) == planted
+    assert computed.near_duplicates("embedding", threshold=0.99).num_rows == planted
     left = set(dataset.segment_ids()) - {row["rerun_segment_id"] for row in found}
-    assert len(dataset.filter_segments(left).segment_ids()) == 950
+    assert len(dataset.filter_segments(left).segment_ids()) == segments - planted
 
 
 # --- samples
@@ -263,7 +269,7 @@ def test_no_label_of_writers_at_once_is_lost(dataset: DatasetEntry, client: Cata
             UsageError,
             "no value of an index of type int64",
         ),
-        (("s1", "accept"), {"index": "time"}, UsageError, "labels by another index need another table"),
+        (("s1", "accept"), {"index": "time"}, UsageError, "Labels by another index need another table"),
         (("s1", "accept"), {"index": "none"}, UsageError, "there is no index 'none'"),
         ((pa.table({"segment": ["s1"]}), "accept"), {}, UsageError, "no column 'rerun_segment_id'"),
         (
@@ -300,7 +306,7 @@ def test_the_table_has_the_type_of_the_index(dataset: DatasetEntry, client: Cata
             call()
     with pytest.raises(NotFoundError):
         dataset.labels("none")
-    with pytest.raises(UsageError, match="no time"):
+    with pytest.raises(UsageError, match=r"NaT.* is no value of an index of type duration\[ns\]"):
         dataset.label("times", "s1", "accept", index="time", start=timedelta(1), end=np.datetime64("NaT"))
 
 
@@ -324,7 +330,8 @@ def test_a_set_that_is_tagged_gives_the_same_later(
 
     def samples() -> list[Any]:
         source = DataSource(curated(), episodes=client.get_table("chosen").at("v1"), episode_columns=["verdict"])
-        index = SampleIndex.build(source, "time", {"speed": Field(SPEED, NumericDecoder())})
+        sampling = FixedRateSampling(10)
+        index = SampleIndex.build(source, "time", {"speed": Field(SPEED, NumericDecoder())}, timeline_sampling=sampling)
         return [repr(sample) for sample in SampleReader(index).read(np.arange(len(index))).values()]
 
     def exported(name: str) -> dict[str, bytes]:
