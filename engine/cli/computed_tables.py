@@ -1,4 +1,4 @@
-"""``chunkmill tables``: plan and fill computed columns, refresh views, list failures; ``chunkmill label``: append labels.
+"""``chunkmill tables``: plan and fill computed columns, refresh views, list failures; ``chunkmill label``: add labels.
 
 As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
 """
