@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from ..frames import QueryFrame
     from ..tables import NativeTable, TableConnection
     from ..writers import ExportedStore, ExportReport, ExportSpec
-    from .table import TableEntry
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 _TRIES: Final = 10
@@ -93,7 +92,7 @@ class DatasetView(ValueSearch, DatasetCuration):
 
     # --- filters
 
-    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame | TableEntry) -> DatasetView:
+    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame | SupportsReader) -> DatasetView:
         """The view of these segments alone, as far as it has them.
 
         Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.

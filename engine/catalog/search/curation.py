@@ -50,11 +50,15 @@ def label_schema(index_type: pa.DataType) -> pa.Schema:
 class DatasetCuration:
     """The calls of a dataset, or of a view of one, that choose among its segments."""
 
-    dataset: DatasetEntry
     segment_ids: Callable[[], list[str]]
     segment_rows: Callable[[], pa.Table]
     schema: Callable[[], Schema]
     filter_segments: Callable[[Any], DatasetView]
+
+    @property
+    def dataset(self) -> DatasetEntry:
+        """The dataset."""
+        raise NotImplementedError
 
     def label(
         self,
@@ -237,10 +241,10 @@ def rows_with_segments(given: Any) -> pa.Table | None:
 
     Raises ``UsageError`` if they have no column ``rerun_segment_id``.
     """
-    if callable(getattr(given, "to_arrow_reader", None)):
-        table = given.to_arrow_reader().read_all()
-    elif hasattr(given, "__arrow_c_stream__"):
+    if hasattr(given, "__arrow_c_stream__"):
         table = pa.table(given)
+    elif callable(getattr(given, "reader", None)):
+        table = pa.table(given.reader())
     else:
         return None
     if SEGMENT_ID not in table.column_names:
@@ -276,8 +280,8 @@ def _ids_of(segment_ids: Any) -> frozenset[str]:
 
 
 def _check_known(dataset: str, segments: Sequence[str], ids: Sequence[str]) -> None:
-    known = set(ids)
-    unknown = next((segment for segment in segments if segment not in known), None)
+    own = set(ids)
+    unknown = next((segment for segment in segments if segment not in own), None)
     if unknown is not None:
         close = difflib.get_close_matches(unknown, ids[:_COMPARED], 1)
         hint = f"Did you mean {close[0]!r}?" if close else "segment_ids() lists them."

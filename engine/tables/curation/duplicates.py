@@ -185,7 +185,8 @@ class _Search:
         ran = Stage(body, [Task(at, body.label(at), 0) for at in range(number)]).run(self._run)
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
-        for outcome in reversed([dict(outcome) for outcome in ran.outcomes()]):  # of several rows the first one counts
+        outcomes = [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
+        for outcome in reversed(outcomes):  # of several rows the first one counts
             self._note(start + np.array(outcome["rows"], np.int64), outcome["first"], outcome["similarity"])
 
     def _compare_within(self, start: int, block: _Block) -> None:
@@ -235,11 +236,11 @@ def near_duplicates(
         count = counted(int(search.unusable[1:].sum()), "vector")
         text = f"{table.title}, column {vectors.column!r}: {count} cannot be compared ({', '.join(reasons)})"
         warnings.warn(f"{text}; their rows are no duplicates", ReadWarning, stacklevel=3)
-    found = np.flatnonzero(search.first >= 0)
-    others = keys.take(search.first[found])
+    similar = np.flatnonzero(search.first >= 0)
+    others = keys.take(search.first[similar])
     of = others.column(0).combine_chunks() if keys.num_columns == 1 else others.to_struct_array().combine_chunks()
-    made = keys.take(found).append_column(DUPLICATE_OF, of)
-    return made.append_column(SIMILARITY, pa.array(search.similarity[found]))
+    made = keys.take(similar).append_column(DUPLICATE_OF, of)
+    return made.append_column(SIMILARITY, pa.array(search.similarity[similar]))
 
 
 def _vectors(table: LanceTable, reader: FragmentReader, name: str) -> Vectors:

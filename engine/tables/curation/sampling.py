@@ -68,19 +68,20 @@ class Sampler:
         digests = np.frombuffer(b"".join(self._digests), ">u8").reshape(-1, 2)
         order = np.lexsort((digests[:, 1], digests[:, 0]))
         counts = np.bincount(codes, minlength=len(self._values))
-        if self._fraction is not None:
-            wanted = np.array([math.floor(self._fraction * count + 0.5) for count in counts.tolist()], np.int64)
-        else:
+        if self._n is not None:
             wanted = np.full(len(counts), self._n)
-            self._warn_of_few(counts, stacklevel + 1)
+            self._warn_of_few(counts, self._n, stacklevel + 1)
+        else:
+            share = self._fraction or 0.0
+            wanted = np.array([math.floor(share * count + 0.5) for count in counts.tolist()], np.int64)
         grouped = order[np.argsort(codes[order], kind="stable")]
         place = np.arange(len(grouped)) - np.repeat(np.cumsum(counts) - counts, counts)
         is_chosen = np.zeros(len(codes), bool)
         is_chosen[grouped[place < np.repeat(wanted, counts)]] = True
         return order[is_chosen[order]]
 
-    def _warn_of_few(self, counts: npt.NDArray[np.int64], stacklevel: int) -> None:
-        few = np.flatnonzero(counts < self._n)
+    def _warn_of_few(self, counts: npt.NDArray[np.int64], n: int, stacklevel: int) -> None:
+        few = np.flatnonzero(counts < n)
         if not len(few) and len(counts):
             return
         if not self.by or not len(counts):
@@ -90,7 +91,7 @@ class Sampler:
             shown = ", ".join(f"{counts[code]:,} of {values[code]}" for code in few[:_SHOWN])
             more = f" and {len(few) - _SHOWN:,} values more" if len(few) > _SHOWN else ""
             text = f"there are only {shown}{more} in {', '.join(self.by)}"
-        warnings.warn(f"a sample of n={self._n} is smaller: {text}", ReadWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"a sample of n={n} is smaller: {text}", ReadWarning, stacklevel=stacklevel + 1)
 
 
 def _texts(columns: Mapping[str, pa.Array | pa.ChunkedArray], names: Sequence[str]) -> list[str]:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, ComponentDescriptor, TimeColumn
-from chunkmill.engine.errors import NotFoundError, ReadWarning, UsageError
+from chunkmill.engine.errors import NotFoundError, ReadError, ReadWarning, UsageError
 from chunkmill.engine.rrd import RrdWriter, StoreEntry
 from chunkmill.engine.tables import udf
 from chunkmill.training import DataSource, Field, FixedRateSampling, NumericDecoder, SampleIndex, SampleReader
@@ -352,3 +353,25 @@ def test_a_set_that_is_tagged_gives_the_same_later(
         entry.do_maintenance(compact_fragments=True, cleanup_before=week, unsafe_allow_recent_cleanup=True)
     assert curated().segment_ids() == ids
     assert (samples(), exported("after")) == before
+
+
+def test_labels_of_events_are_episodes_of_a_lerobot_dataset(dataset: DatasetEntry, tmp_path: Path) -> None:
+    dataset.label("labels", "s1", "accept", index="time", start=timedelta(seconds=1), end=timedelta(seconds=2))
+    dataset.label("labels", "s2", "accept", start=timedelta(seconds=2.5))
+    dataset.label("labels", "s3", "reject", start=timedelta(seconds=1))
+    dataset.label("labels", "s4", "accept")
+    pq.write_table(dataset.labels("labels").to_arrow_table(), tmp_path / "labels.parquet")
+    spec = {**SPEC, "episodes": {"by": "labels", "table": str(tmp_path / "labels.parquet"), "keep": ["accept"]}}
+    report = dataset.write_lerobot(tmp_path / "set", spec, executor="inline")
+    written = {each.recording: (each.start, each.end, each.written) for each in report.accounts if each.written}
+    last = 2_901_000_000  # a hundredth of a frame after the last sample
+    assert written == {
+        "s1": (1_000_000_000, 2_000_000_000, 11),
+        "s2": (2_500_000_000, last, 5),
+        "s4": (0, last, 30),
+    }
+    bad = pq.read_table(tmp_path / "labels.parquet").slice(0, 1)
+    bad = bad.set_column(2, "end", pa.array([0], pa.duration("ns")))
+    pq.write_table(bad, tmp_path / "labels.parquet")
+    with pytest.raises(ReadError, match="row 0: it ends before it starts"):
+        dataset.write_lerobot(tmp_path / "other", spec, executor="inline")

@@ -224,10 +224,10 @@ READS: Final = """
     arrow_schema asset_dataset assets assets_for_segment at blueprint_dataset blueprints catalog check_changeable
     created_at dataset default_blueprint default_blueprint_partition_id default_blueprint_segment_id
     default_segment_table_blueprint diff download_partition download_segment exported filter_contents
-    filter_segments get_index_ranges id info kind label labels layer layer_names layers list_indexes
-    list_search_indexes list_versions manifest manifest_url name partition_ids partition_url queried reader
-    rows_table sample schema search_fts search_vector segment segment_ids segment_rows segment_store segment_table
-    segment_url segments_with store_reader tags to_spark updated_at version write_lerobot
+    filter_segments get_index_ranges id info segment_rows kind layer layer_names layers list_indexes list_search_indexes
+    list_versions manifest manifest_url name partition_ids partition_url queried reader rows_table schema search_fts
+    search_vector segment segment_ids segment_store segment_table segment_url segments_with store_reader tags
+    to_spark updated_at version write_lerobot find label labels sample
 """
 WRITES: dict[str, Any] = {
     "add_segments_to_asset": ("a", ["one"]),
