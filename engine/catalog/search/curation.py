@@ -55,11 +55,6 @@ class DatasetCuration:
     schema: Callable[[], Schema]
     filter_segments: Callable[[Any], DatasetView]
 
-    @property
-    def dataset(self) -> DatasetEntry:
-        """The dataset."""
-        raise NotImplementedError
-
     def label(
         self,
         table: str | TableEntry,
@@ -108,8 +103,9 @@ class DatasetCuration:
         check_argument("verdict", verdict, str)
         if not verdict.strip():
             raise UsageError("a label has a verdict", hint="accept, reject, or a word of your own.")
+        view: Any = self
         rows = _labelled_rows(segments)
-        _check_known(self.dataset.name, rows[SEGMENT_ID].to_pylist(), self.segment_ids())
+        _check_known(view.dataset.name, rows[SEGMENT_ID].to_pylist(), self.segment_ids())
         entry = self._label_table(table, index)
         kind = entry.arrow_schema().field("start").type
         if start is not None or end is not None:
@@ -137,7 +133,8 @@ class DatasetCuration:
         ValueError
             It has other columns.
         """
-        entry = self.dataset.catalog.get_table(table) if isinstance(table, str) else table
+        view: Any = self
+        entry = view.dataset.catalog.get_table(table) if isinstance(table, str) else table
         _check_labels(entry)
         rows = entry.to_arrow_reader().read_all().combine_chunks()
         rows = rows.filter(pc.is_in(rows[SEGMENT_ID], pa.array(self.segment_ids(), pa.string())))
@@ -186,9 +183,10 @@ class DatasetCuration:
 
     def _label_table(self, table: str | TableEntry, index: str | None) -> TableEntry:
         """A table of labels, which is made if there is none. Raises ``UsageError`` for one that has other columns."""
+        view: Any = self
         entry: TableEntry
         if isinstance(table, str):
-            catalog = self.dataset.catalog
+            catalog = view.dataset.catalog
             try:
                 entry = catalog.get_table(table)
             except NotFoundError:

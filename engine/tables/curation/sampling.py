@@ -10,7 +10,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -96,18 +96,31 @@ class Sampler:
 
 def _texts(columns: Mapping[str, pa.Array | pa.ChunkedArray], names: Sequence[str]) -> list[str]:
     """A text for each row, which is the same for the same values, whatever the width of their type."""
-    lists = [_comparable(columns[name]).to_pylist() for name in names]
+    lists = [_comparable(columns[name]) for name in names]
     rows = len(next(iter(columns.values()), ()))
     if not lists:
         return [""] * rows
     return [", ".join(map(repr, row)) for row in zip(*lists, strict=True)]
 
 
-def _comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values whose texts are the same for the same values."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
-        return column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
-    return column
+        column = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
+        return _vectors(column, kind.list_size)
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _vectors(column: pa.Array | pa.ChunkedArray, size: int) -> list[bytes | None]:
+    """The bytes of vectors, and which of their numbers are null: their texts take twenty times as long."""
+    numbers = column.drop_null().flatten()
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64).reshape(-1, size)
+    nulls = np.asarray(numbers.is_null()).reshape(-1, size)
+    rows = (row.tobytes() + (mask.tobytes() if mask.any() else b"") for row, mask in zip(values, nulls, strict=True))
+    return [next(rows) if is_valid else None for is_valid in column.is_valid().to_pylist()]
 
 
 class TableCuration:

@@ -76,6 +76,16 @@ def test_equal_rows_are_each_chosen_once(tmp_path: Path) -> None:
     assert len(table.sample(3)) == 3
 
 
+def test_vectors_name_rows_as_their_numbers_do(tmp_path: Path) -> None:
+    vectors = [None, [None, 1.0, 2.0], [0.0, 1.0, 2.0], *np.random.default_rng(0).normal(size=(40, 3)).tolist()]
+    tables = connect(tmp_path)
+    whole = tables.create_table("a", pa.table({"v": pa.array(vectors, pa.list_(pa.float64(), 3))}))
+    parts = tables.create_table("b", pa.table({"v": pa.array(vectors[2:], pa.list_(pa.float64(), 3))}))
+    parts.add(pa.table({"v": pa.array(vectors[:2], pa.list_(pa.float64(), 3))}))
+    for n in (5, 20, 43):
+        assert whole.sample(n, seed=2) == parts.sample(n, seed=2)
+
+
 def test_a_table_with_a_key_is_sampled_by_it_whatever_other_columns_become(tmp_path: Path) -> None:
     client = CatalogClient(tmp_path / "lake")
     schema = pa.schema([pa.field("id", pa.int64(), False, {"rerun:is_table_index": "true"}), ("x", pa.float64())])
