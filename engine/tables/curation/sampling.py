@@ -108,7 +108,7 @@ def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
         column = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
+    if pa.types.is_fixed_size_list(kind) and kind.value_type in (pa.float32(), pa.float64()):
         return _vectors(column, kind.list_size)
     values: list[Any] = column.to_pylist()
     return values
@@ -116,9 +116,9 @@ def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def _vectors(column: pa.Array | pa.ChunkedArray, size: int) -> list[bytes | None]:
     """The bytes of vectors, and which of their numbers are null: their texts take twenty times as long."""
-    numbers = column.drop_null().flatten()
-    values = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64).reshape(-1, size)
-    nulls = np.asarray(numbers.is_null()).reshape(-1, size)
+    numbers, shape = column.drop_null().flatten(), (len(column) - column.null_count, size)
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64).reshape(shape)
+    nulls = np.asarray(numbers.is_null()).reshape(shape)
     rows = (row.tobytes() + (mask.tobytes() if mask.any() else b"") for row, mask in zip(values, nulls, strict=True))
     return [next(rows) if is_valid else None for is_valid in column.is_valid().to_pylist()]
 
