@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, Schema, is_property, to_arrow_schema
-from ..errors import NotFoundError, ReadWarning, UnsupportedCallError, UsageError, WriteError, check_argument
+from ..errors import NotFoundError, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..execution import Progress, RunOptions, executor_name
-from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
+from ..query import AnswerColumns, QueriedSegment, Query
 from ..recordings import BASE_LAYER, LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
 from ..storage import VersionPoint
 from ..store import LazyStore
@@ -40,7 +38,7 @@ from .registration import (
     unregister,
 )
 from .row_view import IndexValuesLike, RowOptions, taking
-from .search import DatasetSearch, ValueSearch
+from .search import DatasetCuration, DatasetSearch, ValueSearch, segments_in
 from .segment_rows import followed
 from .segments import DatasetInfo, Layer, Segment, SegmentProperties, SegmentTables, frame_of, segment_url, url_of
 
@@ -54,8 +52,6 @@ if TYPE_CHECKING:
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 _TRIES: Final = 10
-_COMPARED: Final = 1000
-"""Ids among which one that may have been meant is looked for."""
 
 
 class SupportsReader(Protocol):
@@ -66,7 +62,7 @@ class SupportsReader(Protocol):
         ...
 
 
-class DatasetView(ValueSearch):
+class DatasetView(ValueSearch, DatasetCuration):
     """Some segments and entities of a dataset. Its filters apply when rows are read.
 
     :meth:`filter_segments` and :meth:`filter_contents` return smaller views. A dataset is the view of all. Views are
@@ -96,18 +92,18 @@ class DatasetView(ValueSearch):
 
     # --- filters
 
-    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
+    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame | SupportsReader) -> DatasetView:
         """The view of only these segments.
 
-        ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
-        Unknown ids give a :class:`ReadWarning`.
+        ``segment_ids`` are one id, several, or a table or DataFrame with a column ``rerun_segment_id``, which is
+        read at once. Unknown ids give a :class:`ReadWarning`.
 
         Raises
         ------
         TypeError
             They are something else.
         ValueError
-            The DataFrame has no such column.
+            The table has no such column.
         """
         chosen = segments_in(self.dataset, segment_ids)
         segments = chosen if self._segments is None else chosen & self._segments
@@ -778,31 +774,3 @@ def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
     """The layers of all segments of a dataset, as of now; ``store`` is its own, and then knows their schemas."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
-
-
-def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
-    """The ids given to a method. Warns of unknown ones, at the call of that method."""
-    chosen = _ids_of(segment_ids)
-    ids = dataset.segment_ids()
-    absent = sorted(chosen.difference(ids))
-    if absent:
-        listed = ", ".join(map(repr, absent[:3])) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
-        close = difflib.get_close_matches(absent[0], ids[:_COMPARED], 1)
-        text = f"dataset {dataset.name!r} has no segment {listed}, which is passed over."
-        warnings.warn(f"{text} Did you mean {close[0]!r}?" if close else text, ReadWarning, stacklevel=3)
-    return chosen
-
-
-def _ids_of(segment_ids: Any) -> frozenset[str]:
-    if isinstance(segment_ids, str):
-        return frozenset([segment_ids])
-    if hasattr(segment_ids, "__arrow_c_stream__"):
-        table = pa.table(segment_ids)
-        if SEGMENT_ID not in table.column_names:
-            raise UsageError(f"segment_ids: the DataFrame has no column '{SEGMENT_ID}'")
-        return frozenset(table[SEGMENT_ID].drop_null().to_pylist())
-    if not isinstance(segment_ids, (Sequence, set, frozenset)):
-        check_argument("segment_ids", segment_ids, str, Sequence)
-    for segment_id in segment_ids:
-        check_argument("segment_ids", segment_id, str)
-    return frozenset(segment_ids)

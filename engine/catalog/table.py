@@ -31,6 +31,7 @@ from ..lance import (
 from ..locations import located
 from ..spark import arrow_of, running_session, spark_array, spark_schema
 from ..storage import VersionPoint
+from ..tables import TableCuration
 from ..units import Moment
 from .dataset import DatasetEntry
 from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
@@ -51,7 +52,7 @@ _VERSION: Final = b"sorbet:version"
 _DATAFUSION_OF_LANCE: Final = "54"
 
 
-class TableEntry(Entry, TableVersions):
+class TableEntry(Entry, TableVersions, TableCuration):
     """A table of a catalog.
 
     Every write is one commit: readers see all of it or nothing. Others may write to the same table, by a catalog or by
@@ -369,6 +370,8 @@ class TableEntry(Entry, TableVersions):
         except NotFoundError:
             raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
         return table_of(self._log, row, self._version)
+
+    _read_table = _table
 
     def _write_frame(self, table: LanceTable, frame: Any, *, replacing: bool) -> None:
 

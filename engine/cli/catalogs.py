@@ -98,7 +98,7 @@ def show_dataset(lake: str, dataset: str | None, everything: bool, as_json: bool
     with reported(debug=debug):
         leave_out_what_nothing_needs()
 
-        show_segments(lake, _one_dataset(lake, dataset), everything=everything, as_json=as_json)
+        show_segments(lake, one_dataset_at(lake, dataset), everything=everything, as_json=as_json)
 
 
 @catalog.command("create")
@@ -687,7 +687,7 @@ def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
     return client.get_table(name) if is_table else client.get_dataset(name)
 
 
-def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
+def one_dataset_at(lake: str, name: str | None) -> DatasetEntry:
     """The dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     from ..catalog import one_dataset
 

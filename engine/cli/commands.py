@@ -13,7 +13,7 @@ from ..locations import located
 from .catalogs import catalog, find, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
-from .computed_tables import tables
+from .computed_tables import label, tables
 from .lerobot import export_lerobot
 from .looking import export, inspect, ls, query, show
 from .options import (
@@ -502,6 +502,7 @@ for _command in (
     mcp,
     sql,
     find,
+    label,
     tables,
 ):
     commands.add_command(_command)

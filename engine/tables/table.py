@@ -27,6 +27,7 @@ from .computed_columns import (
     make_word_indexes,
     table_query,
 )
+from .curation import TableCuration
 from .function import UDF, UnpackedUDF
 from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobRecord, JobTable
 from .load import load_job
@@ -83,7 +84,7 @@ def arguments_of(
     return decorated
 
 
-class Table(TableVersions):
+class Table(TableVersions, TableCuration):
     """A Lance table with computed columns, search and upkeep.
 
     Methods raise ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot be
@@ -123,6 +124,7 @@ class Table(TableVersions):
         self._lance = LanceTable(location, self.name, Gate.of(allow), version)
         self._jobs = JobTable(self.uri, self.name)
         self._parts = TableParts(self._lance, self._jobs, udf_modules, executor)
+        self._executor = executor
 
     def __repr__(self) -> str:
         return f"NativeTable({self.name}, {self.uri})"
@@ -149,6 +151,9 @@ class Table(TableVersions):
 
     def _history(self) -> TableHistory:
         return TableHistory(self._lance)
+
+    def _read_table(self) -> LanceTable:
+        return self._lance
 
     # --- rows
 

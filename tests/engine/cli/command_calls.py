@@ -430,6 +430,13 @@ CALLS = {
     "catalog diff lake drives 1": (0, ""),
     "catalog diff lake drives 1 1 --json": (0, ""),
     "catalog diff lake drives 99 --debug": (1, "99"),
+    "label lake labels demo --verdict accept --note sun --who Ann --dataset drives --index message_log_time": (
+        0,
+        "labels: 1 label appended",
+    ),
+    f"label lake labels demo --verdict reject --start {MIDDLE} --end {MIDDLE} --index message_log_time -q": (0, ""),
+    "label lake labels demos --verdict accept --debug": (1, "Did you mean 'demo'?"),
+    "label lake labels demo": (2, "Missing option '--verdict'"),
     "tables versions numbers.lance": (0, "version"),
     "tables versions numbers.lance --json": (0, '"version"'),
     "tables versions numbers --catalog lake --debug": (1, "numbers"),

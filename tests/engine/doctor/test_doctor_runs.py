@@ -180,7 +180,7 @@ def test_an_ingestion_stores_and_warns_or_puts_files_with_errors_into_quarantine
         held = ingest(tmp_path, "quarantine", "guarded")
     assert held.keys() == {"jump"}
     code, message = held["jump"]
-    assert code == "chunkmill.faulty-data"
+    assert code == "chunkmill.faulty_data"
     assert message.startswith("clock-backward: /pose")
     assert places(diagnose(tmp_path / "guarded", executor="inline")) == FOUND[1:]
     with pytest.raises(UsageError, match="diagnose is one of warn and quarantine"):
@@ -191,7 +191,7 @@ def test_a_damaged_file_fails_as_without_a_diagnosis(tmp_path: Path) -> None:
     written(tmp_path / "landing", clean=None)
     (tmp_path / "landing/broken.rrd").write_bytes((tmp_path / "landing/clean.rrd").read_bytes()[:-2000])
     codes = [ingest(tmp_path, policy, f"store{policy}")["broken"][0] for policy in (None, "quarantine")]
-    assert codes[0] == codes[1] != "chunkmill.faulty-data"
+    assert codes[0] == codes[1] != "chunkmill.faulty_data"
 
 
 def test_an_examination_that_fails_for_a_moment_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
