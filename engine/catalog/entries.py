@@ -257,7 +257,7 @@ def check_table_name(name: str) -> None:
 
     >>> check_table_name("created-table")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: CM501: Invalid table name. sql parser error: Unexpected token in identifier: -...
+    chunkmill.engine.errors.UsageError: CM501: Invalid table name. sql parser error: Unexpected token in...
     """
     if isinstance(name, str):
         fault = _name_fault(name)
