@@ -405,7 +405,7 @@ def cause_of(error: BaseException) -> str:
 
     >>> from chunkmill.engine.errors import WriteError
     >>> cause_of(WriteError("cannot be written", path="/lake/x"))
-    '/lake/x: cannot be written.'
+    'CM201: /lake/x: cannot be written.'
     """
     if isinstance(error, ChunkmillError):
         return str(error)
