@@ -80,10 +80,7 @@ class DatasetView(ValueSearch):
     _contents: tuple[str, ...] | None = None
 
     def __init__(
-        self,
-        dataset: DatasetEntry,
-        segments: frozenset[str] | None = None,
-        contents: tuple[str, ...] | None = None,
+        self, dataset: DatasetEntry, segments: frozenset[str] | None = None, contents: tuple[str, ...] | None = None
     ) -> None:
         self._dataset = dataset
         self._segments = segments
@@ -99,8 +96,8 @@ class DatasetView(ValueSearch):
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
         """The view of these segments alone, as far as it has them.
 
-        Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.
-        ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
+        Ids that the dataset does not have are passed over, with a :class:`ReadWarning`. ``segment_ids`` are one id,
+        several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
 
         Raises
         ------
@@ -335,21 +332,12 @@ class DatasetView(ValueSearch):
         """Write the segments as a LeRobot dataset, or with ``append`` bring one up to date.
 
         Then those that are new or were replaced are exported, and those that were deleted from the dataset are taken
-        out; if there are none, nothing is written. ``episodes`` is a table of them, such as the events of :meth:`find`.
-        Guarantees and errors are those of :func:`write_lerobot`.
+        out; if there are none, nothing is written. For ``episodes`` and errors see :func:`write_lerobot`.
         """
         from ..writers import write_lerobot
 
-        return write_lerobot(
-            self,
-            path,
-            spec,
-            append=append,
-            executor=executor,
-            master=master,
-            progress=progress,
-            episodes=episodes,
-        )
+        options: dict[str, Any] = {"executor": executor, "master": master, "progress": progress, "episodes": episodes}
+        return write_lerobot(self, path, spec, append=append, **options)
 
     def exported(self) -> ExportedStore:
         """The segments as recordings to export, which are opened where they are read."""
