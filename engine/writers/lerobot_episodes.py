@@ -49,8 +49,8 @@ from .lerobot_spec import (
     FeatureColumn,
     FeatureSpec,
     FrameTransform,
+    GivenEpisodes,
     Labels,
-    TableRows,
     TimeRanges,
     WhereTrue,
 )
@@ -469,7 +469,7 @@ class RecordingSamples:
                 for row in self._labels:
                     begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
                     yield Cut(begin, finish, row.get("task") or None)
-            case TableRows():
+            case GivenEpisodes():
                 for row in self._labels:
                     begin, finish = row["start"], row["end"]
                     yield Cut(start if begin is None else begin, end if finish is None else finish, row.get("task"))
