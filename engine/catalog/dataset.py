@@ -76,10 +76,7 @@ class DatasetView(ValueSearch, DatasetCuration):
     _contents: tuple[str, ...] | None = None
 
     def __init__(
-        self,
-        dataset: DatasetEntry,
-        segments: frozenset[str] | None = None,
-        contents: tuple[str, ...] | None = None,
+        self, dataset: DatasetEntry, segments: frozenset[str] | None = None, contents: tuple[str, ...] | None = None
     ) -> None:
         self._dataset = dataset
         self._segments = segments
@@ -335,16 +332,8 @@ class DatasetView(ValueSearch, DatasetCuration):
         """
         from ..writers import write_lerobot
 
-        return write_lerobot(
-            self,
-            path,
-            spec,
-            append=append,
-            executor=executor,
-            master=master,
-            progress=progress,
-            episodes=episodes,
-        )
+        options: dict[str, Any] = {"executor": executor, "master": master, "progress": progress, "episodes": episodes}
+        return write_lerobot(self, path, spec, append=append, **options)
 
     def exported(self) -> ExportedStore:
         """The segments as recordings to export, which are opened where they are read."""

@@ -53,7 +53,7 @@ from .lerobot_files import (
 )
 from .lerobot_page import ExportReport
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
-from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels, TableRows, WholeRecording
+from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, GivenEpisodes, Labels, WholeRecording
 from .lerobot_video import EncodedVideo, VideoPart, pixels, png_of, rgb_picture, write_images
 
 
@@ -113,7 +113,7 @@ def write_lerobot(
     if episodes is not None:
         if chosen.episodes != WholeRecording():
             raise UsageError("episodes are given twice", hint="Leave them out of the specification, or give no table.")
-        chosen = replace(chosen, episodes=TableRows())
+        chosen = replace(chosen, episodes=GivenEpisodes())
         given = _with_labels(given, episode_rows(episodes))
     if isinstance(chosen.episodes, Labels):
         given = _with_labels(given, label_rows(chosen.episodes))

@@ -49,8 +49,8 @@ from .lerobot_spec import (
     FeatureColumn,
     FeatureSpec,
     FrameTransform,
+    GivenEpisodes,
     Labels,
-    TableRows,
     TimeRanges,
     WhereTrue,
 )
@@ -467,7 +467,7 @@ class RecordingSamples:
                 yield from self._where_true(column, equals, end)
             case BetweenEvents(first, last):
                 yield from self._between(first, last)
-            case Labels() | TableRows():
+            case Labels() | GivenEpisodes():
                 for row in self._labels:
                     yield Cut(*_span_of(row, start, end), row.get("task") or None)
             case _:

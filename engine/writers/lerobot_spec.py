@@ -157,13 +157,13 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRows:
+class GivenEpisodes:
     """An episode for each row of a table that is given with the export."""
 
     by: str = "table"
 
 
-Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels | TableRows
+Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels | GivenEpisodes
 
 
 @dataclass(frozen=True, slots=True)
