@@ -59,7 +59,7 @@ class ChunkmillError(Exception):
     hint
         What the user can do about it.
     transient
-        Whether the same call may succeed when simply tried again.
+        Whether the same call may succeed if it is repeated.
     """
 
     code: ClassVar[str] = "chunkmill.error"
@@ -106,7 +106,7 @@ class ChunkmillError(Exception):
 
 
 class ReadError(ChunkmillError, RuntimeError):
-    """A source holds bytes that violate its format."""
+    """A source contains bytes that violate its format."""
 
     code = "chunkmill.read"
 
@@ -178,13 +178,13 @@ class SchemaConflictError(ChunkmillError, ValueError):
 
 
 class AlreadyExistsError(ChunkmillError):
-    """An entry of a catalog by this name, or a layer of a segment, exists already."""
+    """A catalog entry with this name, or a layer of a segment, already exists."""
 
     code = "chunkmill.exists"
 
 
 class NotFoundError(ChunkmillError, LookupError):
-    """There is no such entry of a catalog, or it was deleted; or no such segment, blueprint or file."""
+    """There is no such catalog entry, segment, blueprint or file, or it was deleted."""
 
     code = "chunkmill.not_found"
 
@@ -266,7 +266,7 @@ class LensError(ChunkmillError, RuntimeError, ValueError):
 
 
 class UsageError(ChunkmillError, ValueError):
-    """The call, or the command line, asks for something impossible."""
+    """The arguments of a call or a command are invalid."""
 
     code = "chunkmill.usage"
 
@@ -320,7 +320,7 @@ def extra_command(*extras: str) -> str:
 
 
 class SessionError(ChunkmillError, RuntimeError):
-    """A Spark session was lost while it ran, or could not meet a request."""
+    """A Spark session was lost while it ran, or could not fulfil a request."""
 
     code = "chunkmill.session"
 
@@ -351,7 +351,7 @@ def check_argument(name: str, value: object, *kinds: type) -> None:
 
 
 class ReadWarning(UserWarning):
-    """Something in a source was skipped, or read in another way than the source asks for."""
+    """Part of a source was skipped, or was not read as the source specifies."""
 
 
 class UnmatchedWarning(ReadWarning):

@@ -369,10 +369,10 @@ def compact_store(
 ) -> CompactionReport:
     """Write small and mostly dead shards anew, join manifests, and merge tables into one.
 
-    Chunks are copied as they are, with their digests; only a recording whose chunks are smaller than ``profile``
-    wants is laid out anew. Each commit writes at most about ``budget`` bytes and publishes a version that has the same
-    recordings. Old versions keep their files until a vacuum, so who reads one is undisturbed. A store that needs
-    nothing of it gets no version. ``thorough=False`` leaves what is not worth it yet, for a compaction every so often.
+    Chunks are copied as they are, with their digests; only a recording whose chunks are smaller than ``profile`` wants
+    is laid out anew. Each commit writes at most about ``budget`` bytes and publishes a version that has the same
+    recordings. Old versions keep their files until a vacuum, so who reads one is undisturbed. If there is nothing to
+    do, no version is made. ``thorough=False`` leaves what is not worth it yet, for a compaction every so often.
 
     Guarantee: a crash loses nothing; what it leaves is removed by a vacuum. Raises ``WriteError`` and
     ``CommitUnknownError`` as :meth:`StoreWriter.commit` does, ``ReadError`` for a store whose tables are damaged, and

@@ -33,26 +33,26 @@ A LeRobot dataset of version {version}: {episodes:,} episodes, {frames:,} frames
 def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool | None = None) -> str:
     """Upload a LeRobot dataset to the Hugging Face Hub; return its address.
 
-    One commit has all changes, also files that the folder has no more; files beside ``data``, ``meta`` and ``videos``
-    stay as they are. It names no path of this machine. Then the tag of the dataset's version, by which LeRobot
-    finds it, is moved to that commit. Who may write, the library knows by its login or ``HF_TOKEN``. A run that was cut
-    is repeated.
+    One commit contains all changes, including the removal of files that the folder no longer has. Files outside
+    ``data``, ``meta`` and ``videos`` are not changed. The upload contains no path of this machine. Then the tag of the
+    dataset's version, which LeRobot looks for, is moved to that commit. Credentials are those of the library's login or
+    ``HF_TOKEN``. If a run is interrupted, repeat it.
 
     Parameters
     ----------
     folder
         The dataset.
     hub_id
-        Its name there, ``owner/name``; it is made when there is none.
+        The name on the Hub, ``owner/name``; created if missing.
     private
-        Whether a new one is private; by default as the owner has chosen.
+        Whether a new dataset is private; by default the owner's setting applies.
 
     Raises
     ------
     MissingExtraError
         ``huggingface_hub`` is not installed.
     UsageError
-        The name cannot be, or recordings of the dataset are named by paths of this machine, which would be published.
+        The name is invalid, or recordings of the dataset are named by paths of this machine, which would be published.
     ReadError
         The folder is not a LeRobot dataset.
     WriteError

@@ -125,7 +125,7 @@ def write_mcap(
 ) -> RunReport:
     """Write a stream as one MCAP: chunked, indexed, with CRCs and statistics.
 
-    Guarantee: the file appears complete or not at all; an existing file of that name stays until then. Each message
+    Guarantee: the file appears complete or not at all. Until then an existing file of that name is kept. Each message
     of the sources that is chosen is written once.
 
     If all sources are MCAPs, bags or rosbag2, and only filters and merges follow them, records are copied as they

@@ -86,27 +86,27 @@ def write_parquet(
     conf: Mapping[str, str] | None = None,
     progress: Progress = None,
 ) -> RunReport:
-    """Write recordings as a folder of Parquet files: a table for each entity, a part of it for each recording.
+    """Write recordings as a folder of Parquet files: one table per entity, with one file per recording.
 
-    Guarantee: the folder appears whole, in one step, or not at all. Each chunk is written once, in the order of its
-    recording; :class:`ParquetReader` gives the same chunks again, with their ids, entity by entity.
+    Guarantee: the folder appears completely, in one step, or not at all. Each chunk is written once, in the order of
+    its recording. :class:`ParquetReader` reads the same chunks back, with their ids, entity by entity.
 
     Parameters
     ----------
     recordings
-        Streams by the names of the recordings; a store of recordings, a dataset or a view of one; or several. Or pairs
-        of a :class:`StoreEntry` and a stream.
+        A mapping from recording names to streams; a store of recordings, a dataset or a view; several of these; or
+        pairs of a :class:`StoreEntry` and a stream.
     destination
         A local folder that is new or empty.
     application_id
-        That of recordings that are given by name.
+        The application id of recordings that are given by name.
     compression
         ``zstd``, ``snappy``, ``lz4``, ``gzip``, ``brotli`` or ``none``.
 
     Raises
     ------
     UsageError
-        Two recordings have one id, or there is none.
+        Two recordings have the same id, or there are no recordings.
     ReadError
         A recording is damaged.
     UnsupportedError

@@ -27,7 +27,7 @@ def _shared(name: str) -> Any:
 class Hdf5Recording(RecordingFile):
     """An HDF5 file; its options are those of :meth:`Hdf5Reader.stream`.
 
-    ``recordings`` is a pattern of groups, each of which is a recording.
+    ``recordings`` is a pattern of groups; each of them is a recording.
     """
 
     index_columns: tuple[Any, ...] = _shared("index_columns")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeRobotRecording(RecordingFile):
-    """A LeRobot dataset, and one of its episodes: by default the first."""
+    """A LeRobot dataset and one of its episodes, by default the first."""
 
     episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
     video_mode: str = option(
