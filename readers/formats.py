@@ -190,7 +190,7 @@ def _check_apart(row: Format, other: Format) -> None:
         for other_option in (theirs.get(option.name), theirs.get(option.flag) if option.flag else None):
             if other_option is not None and other_option != option:
                 raise UsageError(
-                    f"format {row.name!r}: its option {option.name!r} is another one than that of {other.name!r}",
+                    f"format {row.name!r}: its option {option.name!r} differs from that of {other.name!r}",
                     hint="Give it another name and flag, or use the other format's option.",
                 )
 

@@ -52,17 +52,17 @@ class Mp4Recording(FileSource):
 
     mp4_mode: str = option(
         "stream",
-        "MP4: whether a video becomes samples, or the whole file and the times of its frames.",
+        "MP4: store the video as samples, or as the whole file with the times of its frames.",
         flag="--mp4-mode",
         choices=_MODES,
     )
     chunk_by_gop: bool = option(
-        True, "MP4: a chunk for each sample, not for each group of pictures.", flag="--chunk-by-sample", switch=False
+        True, "MP4: make one chunk per sample, not per group of pictures.", flag="--chunk-by-sample", switch=False
     )
     timeline_name: str = option("video", "MP4: name of the timeline.", flag="--timeline-name", metavar="NAME")
     mp4_timeline_type: str = option(
         "duration_ns",
-        "MP4: type of the timeline; the times are those since the begin of the video.",
+        "MP4: type of the timeline; times count from the start of the video.",
         flag="--mp4-timeline-type",
         choices=_TIMELINE_TYPES,
     )
@@ -73,11 +73,11 @@ class Mp4Recording(FileSource):
         metavar="PATH",
     )
     output_codec: str | None = option(
-        None, "MP4: codec in which the video is encoded anew.", flag="--output-codec", choices=_ENCODED
+        None, "MP4: re-encode the video with this codec.", flag="--output-codec", choices=_ENCODED
     )
     gop_size: int | None = option(
         None,
-        "MP4: frames of a group of pictures; the video is encoded anew.",
+        "MP4: re-encode the video with this number of frames per group of pictures.",
         flag="--gop-size",
         metavar="FRAMES",
         parse=_frames,

@@ -110,7 +110,7 @@ def recover_option() -> Any:
     """The option of formats of which a cut or damaged file can be recovered."""
     return option(
         False,
-        "Read what is left of a cut or damaged MCAP, bag or RRD, and report what was lost.",
+        "Read the intact parts of a cut or damaged MCAP, bag or RRD, and report the loss.",
         flag="--recover",
         switch=True,
     )
@@ -120,7 +120,7 @@ def b_frames_option() -> Any:
     """The option of formats with video, which a ``VideoStream`` cannot hold in any order."""
     return option(
         "reencode",
-        "How to handle videos with B-frames: encode them again, or stop.",
+        "How to handle videos with B-frames: re-encode them, or fail.",
         flag="--b-frames",
         choices=("reencode", "error"),
     )

@@ -481,7 +481,8 @@ class Chunk:
     def stored(self) -> StoredColumns | None:
         """Return the columns in their stored form, or None if they are already decoded.
 
-        If an earlier chunk had the same columns, only the requested columns are decoded.
+        None is also returned if this call has to decode them. For a chunk with the layout of an earlier chunk, it
+        decodes only requested columns.
         """
         source = self._source
         load_stored = getattr(source, "load_stored", None)

@@ -273,7 +273,7 @@ class DatasetRequest:
         index = None if options["index"].lower() == "none" else options["index"]
         bounds = [_tick(name, options.get(name)) for name in ("start", "end")]
         if index is None and bounds != [None, None]:
-            raise UsageError("options 'start' and 'end' are on an index, and index 'none' has none")
+            raise UsageError("options 'start' and 'end' need an index, but the index is 'none'")
         query = Query.of(
             index,
             options.get("contents"),

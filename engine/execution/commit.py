@@ -390,7 +390,7 @@ class Extent:
         assert out.handle is not None
         if not self.chunks.copy(out.handle, out.position, store, destination=destination):
             raise ReadError(
-                "messages are not where they were when the run began",
+                "messages have moved since the run began",
                 path=self.chunks.path,
                 hint="Another program is writing to the file; run again when it has finished.",
             )

@@ -116,7 +116,7 @@ def compare(
         One of the two cannot be read.
     """
     if not tolerance >= 0:
-        raise UsageError(f"a tolerance is a number from 0 on, and not {tolerance}")
+        raise UsageError(f"a tolerance must be a number, 0 or larger, not {tolerance}")
     wanted = None if content is None else ContentFilter([content] if isinstance(content, str) else content)
     with tempfile.TemporaryDirectory(prefix="chunkmill-compare-") as scratch:
         sides = [

@@ -151,7 +151,7 @@ def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str])
 
 def _gone(what: str, path: str | None) -> ReadError:
     hint = RESTORE if what == "shard" else "Put it back, or take its recordings out of the store."
-    return ReadError(f"a {what} that the store names is not there", path=path, hint=hint)
+    return ReadError(f"a {what} of the store is missing", path=path, hint=hint)
 
 
 def _in_place(folder: RecordingsFolder) -> set[tuple[str, int]]:

@@ -685,7 +685,7 @@ def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
         actual = components.pop(component.descriptor, None)
         name = component.descriptor.component
         if actual is None or actual.ranges != component.ranges:
-            return f"component {name} of a chunk is not there, or not at the times told"
+            return f"component {name} of a chunk is missing, or has other times than the index"
         if actual.datatype != component.datatype:
             return f"component {name} of a chunk is of type {actual.datatype}; it is told to be {component.datatype}"
         if component.is_empty and not actual.is_empty:

@@ -75,7 +75,7 @@ def read_footer(file: PositionalFile) -> Footer | None:
 def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) -> bytes:
     if stream_footer.start < _FIRST_PAYLOAD or stream_footer.start + stream_footer.length > trailer:
         raise ReadError(
-            f"the footer should lie at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
+            f"the footer should be at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
             f"outside of the {_FIRST_PAYLOAD}..{trailer:,} where it can",
             path=file.path,
             offset=trailer,
@@ -157,7 +157,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
             hint="The footer is damaged or was written incorrectly; read the file with recover=True to do without it.",
         )
     warnings.warn(
-        f"{file.path}: its footer is a draft of Rerun {version}, which nobody reads; the file is read without it",
+        f"{file.path}: its footer has a draft format of Rerun {version}, which is not supported; it is ignored",
         ReadWarning,
         stacklevel=2,
     )

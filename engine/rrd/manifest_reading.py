@@ -186,7 +186,7 @@ def _details(columns: _Columns, union: UnionSchema) -> list[DetailColumns] | Non
         )
         if start.keys() != end.keys():
             odd = next(iter(start.keys() ^ end.keys()))
-            raise LayoutError(f"start and end of {odd.component!r} on {timeline!r} must stand together")
+            raise LayoutError(f"start and end of {odd.component!r} on {timeline!r} must be adjacent columns")
         is_whole &= start.keys() == num_rows.keys()
         details += [DetailColumns(timeline, d, start[d], end[d], num_rows[d]) for d in start if d in num_rows]
     return details if is_whole and details else None
@@ -390,7 +390,7 @@ def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None
     if bad.any():
         i = int(np.argmax(bad))
         raise LayoutError(
-            f"chunk {i} should lie at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {ends[i]}"
+            f"chunk {i} should be at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {ends[i]}"
         )
 
 

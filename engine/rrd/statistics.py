@@ -548,7 +548,7 @@ class PieceStatistics:
                 for at, place in some:
                     codes = self._codes(places["texts"].start + at)
                     if codes and max(codes) >= len(texts):
-                        raise ValueError("a cell has a text that there is not")
+                        raise ValueError("a cell refers to a text that does not exist")
                     leaf.texts[place] = None if codes is None else frozenset(texts[code] for code in codes)
                 continue
             low, high = _KINDS[kind]

@@ -145,7 +145,7 @@ class TimesDirectory:
     def from_bytes(cls, data: bytes) -> TimesDirectory:
         """The inverse of :meth:`to_bytes`. Raises ``ValueError``."""
         if len(data) < _COUNTS.size or len(data) != directory_size(data):
-            raise ValueError(f"its directory has {len(data)} bytes, which is not what it says")
+            raise ValueError(f"its directory has {len(data)} bytes, which contradicts its declared size")
         pieces, chunks = _COUNTS.unpack_from(data, len(data) - _COUNTS.size)
         piece_rows = np.frombuffer(data, _PIECE, pieces)
         places = np.frombuffer(data, _PLACE, chunks, pieces * _PIECE.itemsize)
@@ -295,7 +295,7 @@ class Times:
 
     def _within(self, number: int, at: Integers) -> Integers:
         if int(at.max(initial=0)) >= len(self._pieces[number].shapes):
-            raise _unreadable(self.path, self.start, ValueError("a chunk has a place that does not exist"))
+            raise _unreadable(self.path, self.start, ValueError("a chunk has a location outside of the file"))
         return at
 
     def _load(self, numbers: Iterable[int]) -> None:

@@ -401,7 +401,7 @@ def _check_allowed(address: str, shown: str) -> None:
     allowed = os.environ.get(HOSTS_VARIABLE)
     if allowed is not None and _origin(address) not in allowed.split():
         raise ReadError(
-            f"{_origin(address)} may not be asked",
+            f"{_origin(address)} is not an allowed server",
             path=shown,
             hint=f"Allowed are {allowed}; a server takes those of --allow, else {HOSTS_VARIABLE} names them.",
         )
@@ -483,7 +483,7 @@ def _read(response: Any, most: int, first: int | None, into: BinaryIO | None, sh
     begin = answer.range()[0] if is_range else None
     if is_range and first is not None and begin != first:
         raise ReadError(
-            f"the server gave bytes from {begin} on, and not from {first:,}",
+            f"the server gave bytes from {begin} on, not from {first:,}",
             path=shown,
             offset=first,
             hint="It does not understand ranges; download the file.",

@@ -158,7 +158,7 @@ class ColumnReading:
         if path is not None:
             marks = source.columns.component(path)
             if marks is None:
-                raise UsageError(f"the decoder of {field.path} needs key frames that {path} marks, and it is not there")
+                raise UsageError(f"the decoder of {field.path} needs key frames from {path}, which is missing")
             self._keyframes = reader.marked(marks, int(wanted.max()))
 
     def chunks(self, column: ComponentColumnDescriptor) -> Integers:

@@ -183,7 +183,7 @@ class TrainingJob:
         shapes = {(some.episodes is None, *some.episode_columns) for some in sources}
         if len(shapes) > 1:
             raise UsageError(
-                "the sources of a mixture have episodes, and the same episode_columns, all or none of them"
+                "either all sources of a mixture have episodes, with the same episode_columns, or none has"
             )
         if not any(map(len, indexes)):
             raise UsageError(

@@ -112,7 +112,7 @@ class DataSource:
         if self.episodes is not None:
             object.__setattr__(self, "episodes", episodes_table(self.episodes))
         elif self.episode_columns:
-            raise UsageError("episode_columns are those of a table of episodes, and there is none")
+            raise UsageError("episode_columns need a table of episodes, and there is none")
         object.__setattr__(self, "dataset", _pinned(self.dataset, self.keep))
 
     @property
@@ -379,7 +379,7 @@ class SegmentReader:
         if is_video and len(rows.rows(present)) > len(events.times):
             raise ReadError(
                 f"{column.entity_path} of segment {self.segment_id} has several samples of video at one value of"
-                f" {index!r}, of which only one would be decoded",
+                f" {index!r}, but only one of them would be decoded",
                 hint="Choose an index that counts each frame.",
             )
         arrays = rows.arrays(key, present.chunks)

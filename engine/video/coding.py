@@ -273,7 +273,7 @@ def _edit_order(path: str, movie: bytes | None, track: int) -> list[tuple[int, i
 
 def _warn_of_rotation(path: str, track: int, turned: str | None) -> None:
     if turned is not None:
-        _warn(f"{path}: video track {track} is shown {turned}; its samples are as they were encoded, and not turned")
+        _warn(f"{path}: video track {track} is shown {turned}; its samples are not rotated")
 
 
 def _track(

@@ -201,7 +201,7 @@ def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np
         off = np.abs(np.linalg.norm(values[:, 3:], axis=1) - 1)
         if (off > _MOST_OFF).any():
             raise UsageError(
-                "the last four of seven numbers are no unit quaternion", hint="A pose is x, y, z, and a quaternion."
+                "the last four of seven numbers are not a unit quaternion", hint="A pose is x, y, z, and a quaternion."
             )
         rows[:, 3:] = slerped(values[:, 3:], aligned)
         return rows

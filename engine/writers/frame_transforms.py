@@ -225,7 +225,7 @@ def kind_of(transform: FrameTransform, width: int, rule: Rule, key: str, path: s
             hint="Give a selector that takes as many, in the order x, y, z, then the quaternion x, y, z, w.",
         )
     if rule is Rule.LINEAR and kind in ("rotation", "pose"):
-        raise UsageError(f"{key}.rule: the line is no way between rotations", path=path, hint="Take slerp.")
+        raise UsageError(f"{key}.rule: rotations cannot be interpolated linearly", path=path, hint="Take slerp.")
     return kind
 
 

@@ -98,7 +98,7 @@ def write_lerobot(
         The destination cannot be written, or is there already.
     """
     if on_error not in ("raise", "skip"):
-        raise UsageError(f"on_error is raise or skip, and not {on_error!r}")
+        raise UsageError(f"on_error must be raise or skip, not {on_error!r}")
     chosen = ExportSpec.given(spec)
     place = located(destination)
     if isinstance(place, ObjectUrl):

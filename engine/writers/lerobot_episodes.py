@@ -374,7 +374,7 @@ class RecordingSamples:
         wrong = next((text for text in texts if not isinstance(text, str)), "")
         if wrong != "":
             raise ReadError(
-                f"features.{feature.name}: {wrong!r} is no text",
+                f"features.{feature.name}: {wrong!r} is not text",
                 path=self.name,
                 hint=f"Give another dtype, or a selector that makes texts of {feature.source.entity}.",
             )
@@ -619,7 +619,7 @@ def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDA
         return np.concatenate([_flat(field, name, source, path) for field in values.flatten()], axis=1)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(
-            f"{key}: {kind} is no number",
+            f"{key}: {kind} is not a number",
             path=path,
             hint=f"Give a selector that makes numbers of {source.entity}.",
         )
@@ -634,7 +634,7 @@ def _scalars(values: pa.Array, path: str) -> Iterator[Any]:
         while isinstance(row, list) and len(row) == 1:
             row = row[0]
         if isinstance(row, list | dict):
-            raise ReadError("a row has several values, and one is needed", path=path, hint="Give a selector.")
+            raise ReadError("a row has several values, but exactly one is needed", path=path, hint="Give a selector.")
         yield row
 
 

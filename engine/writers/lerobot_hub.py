@@ -103,7 +103,7 @@ def check_hub(hub_id: str) -> None:
         if hub_id.count("/") != 1:
             raise ValueError("it has no owner")
     except ValueError as error:
-        raise UsageError(f"{hub_id!r} is no name on the Hub: {error}", hint="Give owner/name.") from None
+        raise UsageError(f"{hub_id!r} is not a valid name on the Hub: {error}", hint="Give owner/name.") from None
 
 
 def _info(root: Path) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _check_account(root: Path) -> None:
         raise UsageError(
             f"names a path of this machine, which the Hub would publish: {named}",
             path=str(place),
-            hint="Write the dataset again, by names of recordings that are no paths.",
+            hint="Write the dataset again, with recording names that are not paths.",
         )
 
 

@@ -302,7 +302,9 @@ def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
 
 def _feature(name: str, keys: _Keys) -> FeatureSpec:
     if not name or "/" in name or name in OWN_COLUMNS:
-        raise _wrong(f"features.{name}", "a feature has a name without a slash, and not that of a column of every set")
+        raise _wrong(
+            f"features.{name}", "a feature's name must not contain a slash, or be the name of a column of every dataset"
+        )
     columns = _feature_columns(keys)
     dtype = keys.take("dtype", str, "float32")
     if dtype not in DTYPES:

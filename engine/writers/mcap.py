@@ -156,9 +156,9 @@ def write_mcap(
         An option is wrong, or too many messages have one log time to be sorted.
     """
     if compression is not None and compression not in COMPRESSIONS:
-        raise UsageError(f"compression is one of {', '.join(COMPRESSIONS)}, and not {compression!r}")
+        raise UsageError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
     if not 1024 <= chunk_bytes <= SORT_BYTES:
-        raise UsageError(f"chunk_bytes is from 1,024 to {SORT_BYTES:,}, and not {chunk_bytes:,}")
+        raise UsageError(f"chunk_bytes must be from 1,024 to {SORT_BYTES:,}, not {chunk_bytes:,}")
     start = RunStart()
     sink, place = sink_of(stream), located(path)
     copied = copied_records(sink)

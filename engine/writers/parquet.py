@@ -115,7 +115,7 @@ def write_parquet(
         The destination cannot be written, or is there already.
     """
     if compression not in _CODECS:
-        raise UsageError(f"compression is one of {', '.join(_CODECS)}, and not {compression!r}")
+        raise UsageError(f"compression must be one of {', '.join(_CODECS)}, not {compression!r}")
     place = located(destination)
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("folders of Parquet are written to local folders", path=str(place), hint="Copy it then.")

@@ -330,7 +330,7 @@ def image(message: str) -> tuple[DeriveLens, ...]:
     Its buffer has no padding of rows (``step``) and is little-endian.
     """
     encoding, pixels, layout = Selector(".encoding"), Selector(".").pipe(_pixels), Selector(".").pipe(_image_formats)
-    stamped, unknown = at_stamp(DeriveLens(message)), "its encoding is none that Rerun has a format for"
+    stamped, unknown = at_stamp(DeriveLens(message)), "Rerun has no format for its encoding"
     colour = stamped.where(encoding.pipe(_is_colour), otherwise=unknown)
     depth = stamped.where(encoding.pipe(_is_depth), otherwise=unknown)
     return tuple(
@@ -352,7 +352,7 @@ def compressed_image(message: str) -> tuple[DeriveLens, ...]:
 
     def where(kind: str) -> DeriveLens:
         condition = image.pipe(Selector(f".{kind}"))
-        return DeriveLens(message).where(condition, otherwise="its compressedDepth is none that can be read")
+        return DeriveLens(message).where(condition, otherwise="its compressedDepth cannot be read")
 
     blob, depth = image.pipe(Selector(".blob")), image.pipe(Selector(".depth"))
     lenses = (

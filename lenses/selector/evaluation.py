@@ -102,7 +102,7 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
         return values
     if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(datatype):
         if kind.list_size != datatype.list_size:
-            raise SelectorError(f"Cast error: lists of {kind.list_size} are no lists of {datatype.list_size}")
+            raise SelectorError(f"Cast error: lists of {kind.list_size} do not fit lists of {datatype.list_size}")
         flat = cast(
             values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size), datatype.value_type
         )

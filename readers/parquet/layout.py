@@ -151,7 +151,7 @@ def _numbers(values: pa.Array, label: str, dtype: np.dtype[np.floating]) -> npt.
         values = pc.if_else(pc.match_substring_regex(values, _NUMBER), values, None)
     floats = pc.cast(values, pa.from_numpy_dtype(dtype), safe=False)
     if floats.null_count > nulls:
-        _warn(f"column {label!r}: texts that are no numbers become 0 in a component that a column rule makes")
+        _warn(f"column {label!r}: texts that are not numbers become 0 in a component of a column rule")
     if nulls:
         _warn(f"column {label!r}: nulls become 0 in a component that a column rule makes")
     if floats.null_count:

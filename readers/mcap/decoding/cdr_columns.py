@@ -554,7 +554,7 @@ class ColumnarReader:
                 yield from self._read_halves(messages, chosen, faults)
                 return
             if self._wire.exact:
-                frame.require(frame.place == frame.end, "the message goes on after its last field")
+                frame.require(frame.place == frame.end, "the message continues after its last field")
             if not batch.faults:
                 values = _assemble(self._node, iter(columns), len(chosen), batch)
             if not batch.faults:

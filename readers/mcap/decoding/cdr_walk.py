@@ -404,7 +404,7 @@ def read_plain_ros1(reader: Reader, body: bytes) -> tuple[Any, int]:
     """The same for a message of ROS 1, behind which nothing may be."""
     value, left = _read_all(reader, body, _ROS1)
     if left:
-        raise CdrError("the message goes on after its last field")
+        raise CdrError("the message continues after its last field")
     return value, left
 
 
