@@ -157,7 +157,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
             hint="The footer is damaged or was written incorrectly; read the file with recover=True to do without it.",
         )
     warnings.warn(
-        f"{file.path}: its footer has a draft format of Rerun {version}, which is not supported; it is ignored",
+        f"{file.path}: its footer has a draft format of Rerun {version}, which is not supported; the footer is ignored",
         ReadWarning,
         stacklevel=2,
     )

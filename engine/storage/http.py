@@ -403,7 +403,7 @@ def _check_allowed(address: str, shown: str) -> None:
         raise ReadError(
             f"{_origin(address)} is not an allowed server",
             path=shown,
-            hint=f"Allowed are {allowed}; a server takes those of --allow, else {HOSTS_VARIABLE} names them.",
+            hint=f"Allowed are {allowed}. Set them with --allow of a server, or with {HOSTS_VARIABLE}.",
         )
 
 

@@ -273,7 +273,6 @@ class LazyChunkStream(Frames):
         """Run the pipeline and return its chunks.
 
         On Spark, chunks of 1 KiB or more stay in scratch until they are used.
-
         If :meth:`from_iter` got a list or tuple and chunks are only selected from it, the results are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
