@@ -12,6 +12,7 @@ _HOMES = {
         "ComponentDescriptor IndexColumnDescriptor IndexColumnSelector Schema TimeColumn"
     ),
     ".data_sources": "get_session register",
+    ".doctor": "Diagnosis Finding diagnose",
     ".errors": (
         "AlreadyExistsError ChunkmillError NotFoundError PipelineError ReadError ReadWarning SessionError "
         "UsageError WriteError"

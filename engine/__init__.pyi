@@ -19,6 +19,9 @@ from .chunk import Schema as Schema
 from .chunk import TimeColumn as TimeColumn
 from .data_sources import get_session as get_session
 from .data_sources import register as register
+from .doctor import Diagnosis as Diagnosis
+from .doctor import Finding as Finding
+from .doctor import diagnose as diagnose
 from .errors import AlreadyExistsError as AlreadyExistsError
 from .errors import ChunkmillError as ChunkmillError
 from .errors import NotFoundError as NotFoundError

@@ -7,6 +7,7 @@
     │   ├── UnreachableError   a catalog's place cannot be read            (ConnectionError)
     │   ├── UnsupportedError   a version or encoding nobody here reads
     │   ├── ForeignFileError   a table names files outside its folder
+    │   ├── FaultyDataError    the times or values of a recording are wrong
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   ├── NoSpaceError       the disk (or quota) is full
@@ -32,17 +33,21 @@
         ├── ResourcesUnavailableError the session has not what a function asks for
         └── SessionStartError  Spark could not be started
 
-Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do) and a stable
-``code``. Errors pickle, and survive Spark's JVM as the JSON of :meth:`ChunkmillError.to_dict`.
+Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do), and two stable names:
+``code`` in data, and ``number`` in text. Errors pickle, and survive Spark's JVM as the JSON of
+:meth:`ChunkmillError.to_dict`.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+_NUMBER: Final = re.compile(r"\bCM[0-6]\d\d: ")
 
 
 class ChunkmillError(Exception):
@@ -63,6 +68,8 @@ class ChunkmillError(Exception):
     """
 
     code: ClassVar[str] = "chunkmill.error"
+    number: ClassVar[str] = "CM001"
+    """The code at the head of ``str(error)``, for the page "Error codes". It never changes."""
 
     def __init__(
         self,
@@ -73,6 +80,7 @@ class ChunkmillError(Exception):
         hint: str | None = None,
         transient: bool = False,
     ) -> None:
+        message = _NUMBER.sub("", message)  # of an error whose text is part of this one
         super().__init__(message)
         self.message = message
         self.path = path
@@ -81,6 +89,9 @@ class ChunkmillError(Exception):
         self.transient = transient
 
     def __str__(self) -> str:
+        return f"{self.number}: {self._text()}"
+
+    def _text(self) -> str:
         where = f"{self.path}: " if self.path is not None else ""
         at = f" (at byte {self.offset:,})" if self.offset is not None else ""
         then = f" {self.hint}" if self.hint else ""
@@ -97,6 +108,7 @@ class ChunkmillError(Exception):
         """The error as plain JSON data; :func:`error_from_dict` is the inverse."""
         return {
             "code": self.code,
+            "number": self.number,
             "message": self.message,
             "path": self.path,
             "offset": self.offset,
@@ -109,120 +121,146 @@ class ReadError(ChunkmillError, RuntimeError):
     """A source contains bytes that violate its format."""
 
     code = "chunkmill.read"
+    number = "CM101"
 
 
 class UnreachableError(ReadError, ConnectionError):
     """The place of a catalog cannot be read."""
 
     code = "chunkmill.unreachable"
+    number = "CM102"
 
 
 class UnsupportedError(ReadError):
     """A version, encoding or compression that this release does not read."""
 
     code = "chunkmill.unsupported"
+    number = "CM103"
 
 
 class ForeignFileError(ReadError):
     """A Lance table names files outside its own folder, in places that are not allowed."""
 
     code = "chunkmill.foreign_file"
+    number = "CM104"
+
+
+class FaultyDataError(ReadError):
+    """The times or values of a recording are wrong, as ``diagnose`` found."""
+
+    code = "chunkmill.faulty_data"
+    number = "CM106"
 
 
 class SourceMissingError(ReadError, FileNotFoundError, ValueError):
     """The source path does not exist or cannot be opened."""
 
     code = "chunkmill.missing"
+    number = "CM105"
 
 
 class WriteError(ChunkmillError, RuntimeError):
     """The destination cannot be written; nothing is left under its name."""
 
     code = "chunkmill.write"
+    number = "CM201"
 
 
 class NoSpaceError(WriteError):
     """The disk, the quota or the file-size limit is exhausted."""
 
     code = "chunkmill.nospace"
+    number = "CM202"
 
 
 class UnfitRowsError(WriteError, ValueError):
     """Rows have other columns or types than their table, or nulls where it has none; none were written."""
 
     code = "chunkmill.unfit_rows"
+    number = "CM203"
 
 
 class CommitUnknownError(WriteError):
     """A commit was interrupted, and it is not known whether it succeeded; nothing was removed."""
 
     code = "chunkmill.unknown"
+    number = "CM204"
 
 
 class SameRecordingError(ChunkmillError, ValueError):
     """Two files contain recordings with the same id, without a request to replace one."""
 
     code = "chunkmill.same-recording"
+    number = "CM301"
 
 
 class RegistrationError(ChunkmillError, ValueError):
     """Some files of a registration did not become layers; the message names each, and why."""
 
     code = "chunkmill.registration"
+    number = "CM305"
 
 
 class SchemaConflictError(ChunkmillError, ValueError):
     """A column of a recording has a type that conflicts with another recording's."""
 
     code = "chunkmill.schema-conflict"
+    number = "CM302"
 
 
 class AlreadyExistsError(ChunkmillError):
     """A catalog entry with this name, or a layer of a segment, already exists."""
 
     code = "chunkmill.exists"
+    number = "CM303"
 
 
 class NotFoundError(ChunkmillError, LookupError):
     """There is no such catalog entry, segment, blueprint or file, or it was deleted."""
 
     code = "chunkmill.not_found"
+    number = "CM304"
 
 
 class PipelineError(ChunkmillError, RuntimeError):
     """A function of the pipeline raised an exception, or a pipeline file is not valid."""
 
     code = "chunkmill.pipeline"
+    number = "CM401"
 
 
 class FunctionResultError(PipelineError, ValueError):
     """A function of a computed column gave a value of another type, or not one value for each row."""
 
     code = "chunkmill.function_result"
+    number = "CM402"
 
 
 class SkipThresholdExceededError(PipelineError):
     """More rows of a computed column were skipped than a ``Skip`` of its function allows."""
 
     code = "chunkmill.skip_threshold"
+    number = "CM403"
 
 
 class JobFailedError(PipelineError):
     """A job on the columns of a table failed, because of the error that is its cause."""
 
     code = "chunkmill.job"
+    number = "CM404"
 
 
 class SelectorError(ChunkmillError, RuntimeError, ValueError):
     """A selector was applied to data that it does not fit; ``reason`` is the message without its first words."""
 
     code = "chunkmill.selector"
+    number = "CM405"
 
     def __init__(self, reason: str, **context: Any) -> None:
         self.reason = reason.removeprefix(_SELECTOR_FAILED)
         super().__init__(_SELECTOR_FAILED + self.reason, **context)
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.message
 
 
@@ -234,6 +272,7 @@ class LensError(ChunkmillError, RuntimeError, ValueError):
     """
 
     code = "chunkmill.lens"
+    number = "CM406"
 
     def __init__(
         self,
@@ -251,7 +290,7 @@ class LensError(ChunkmillError, RuntimeError, ValueError):
         self.selector = selector
         self.chunk_id = chunk_id
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.message
 
     def to_dict(self) -> dict[str, Any]:
@@ -269,6 +308,7 @@ class UsageError(ChunkmillError, ValueError):
     """The arguments of a call or a command are invalid."""
 
     code = "chunkmill.usage"
+    number = "CM501"
 
 
 class SelectorSyntaxError(UsageError):
@@ -278,13 +318,14 @@ class SelectorSyntaxError(UsageError):
     """
 
     code = "chunkmill.selector_syntax"
+    number = "CM502"
 
     def __init__(self, reason: str, *, query: str, position: int, **context: Any) -> None:
         super().__init__(reason, **context)
         self.query = query
         self.position = position
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"Failed to parse selector: {self.message}\n{_pointed(self.query, self.position)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -296,18 +337,21 @@ class PinnedViewError(UsageError, RuntimeError):
     """A view is to follow a source whose rows cannot be identified in another version."""
 
     code = "chunkmill.pinned_view"
+    number = "CM503"
 
 
 class UnsupportedCallError(UsageError, NotImplementedError):
     """An existing method, called with arguments that it does not support."""
 
     code = "chunkmill.unsupported_call"
+    number = "CM504"
 
 
 class MissingExtraError(UsageError, ImportError):
     """A package is missing that comes with an extra; the hint has the command that installs it."""
 
     code = "chunkmill.extra"
+    number = "CM505"
 
 
 def extra_command(*extras: str) -> str:
@@ -323,18 +367,21 @@ class SessionError(ChunkmillError, RuntimeError):
     """A Spark session was lost while it ran, or could not fulfil a request."""
 
     code = "chunkmill.session"
+    number = "CM601"
 
 
 class ResourcesUnavailableError(SessionError):
     """The session has fewer cores, GPUs or less memory than a function asks for."""
 
     code = "chunkmill.resources"
+    number = "CM602"
 
 
 class SessionStartError(SessionError):
     """A Spark session could not be started, because of Java, Spark, a setting or the master, not of an input."""
 
     code = "chunkmill.session_start"
+    number = "CM603"
 
 
 def check_argument(name: str, value: object, *kinds: type) -> None:
@@ -378,13 +425,18 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     ReadError,
     UnreachableError,
     UnsupportedError,
+    ForeignFileError,
+    FaultyDataError,
     SourceMissingError,
     WriteError,
     NoSpaceError,
+    UnfitRowsError,
     CommitUnknownError,
     SameRecordingError,
+    SchemaConflictError,
     AlreadyExistsError,
     NotFoundError,
+    RegistrationError,
     PipelineError,
     FunctionResultError,
     SkipThresholdExceededError,
@@ -411,7 +463,9 @@ def error_from_dict(data: dict[str, Any]) -> ChunkmillError:
 
 
 def _rebuild(leaf: type[ChunkmillError], data: dict[str, Any]) -> ChunkmillError:
-    names = ("path", "offset", "hint", "transient") if leaf is ChunkmillError else data.keys() - {"code", "message"}
+    names = {"path", "offset", "hint", "transient"}
+    if leaf is not ChunkmillError:
+        names = data.keys() - {"code", "number", "message"}
     return leaf(data["message"], **{key: data[key] for key in names})
 
 

@@ -403,7 +403,7 @@ def _wait_for_silence(url: str, timeout: float) -> None:
             if probe.connect_ex((parts.hostname, parts.port)):
                 return
         time.sleep(0.02)
-    raise RuntimeError(f"the viewer at {url} is still running {timeout:g} s after it was asked to stop")
+    raise RuntimeError(f"the viewer at {url} is still running {timeout:g} s after the request to stop")
 
 
 def _check_url(url: str) -> None:

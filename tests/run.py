@@ -1,6 +1,7 @@
 """Run one of the project's long checks, or list them: ``python -m tests.run [KIND [NAME [OPTION …]]]``.
 
-KIND is ``faults``, ``fuzz``, ``conformance``, ``benchmarks`` or ``house``; ``--help`` behind a NAME shows its options.
+KIND is ``faults``, ``fuzz``, ``conformance``, ``docs``, ``benchmarks`` or ``house``; ``--help`` behind a NAME shows its
+options.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ KINDS = {
     "faults": REPOSITORY / "tests" / "faults",
     "fuzz": REPOSITORY / "tests" / "fuzz",
     "conformance": REPOSITORY / "tests" / "conformance",
+    "docs": REPOSITORY / "tests" / "docs",
     "benchmarks": REPOSITORY / "benchmarks",
     "house": REPOSITORY / "tests" / "house_rules",
 }
@@ -23,6 +25,7 @@ STARTED_BY_OTHERS = {
     "fuzz_worker",
     "lake_roles",
     "lerobot_loader",
+    "page_blocks",
     "s3_on_disk",
     "scale_work",
     "table_worker",

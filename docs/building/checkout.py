@@ -45,6 +45,12 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return (_REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Let ``llms.txt`` link to the pages of the site."""
+    listing = Path(config.site_dir) / "llms.txt"
+    listing.write_text(listing.read_text(encoding="utf-8").replace(".md)", ".html)"), encoding="utf-8")
+
+
 def on_shutdown() -> None:
     """Remove the layout."""
     _tree.cleanup()

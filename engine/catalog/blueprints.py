@@ -43,16 +43,16 @@ class HiddenDatasets(Entry):
     def register_blueprint(
         self, uri: str | os.PathLike[str], set_default: bool = True, *, segment_table: bool = False
     ) -> None:
-        """Register the blueprint in an ``.rbl`` file, and let segments be shown with it, unless ``set_default=False``.
+        """Register the blueprint in an ``.rbl`` file, as the default of the segments unless ``set_default=False``.
 
-        With ``segment_table`` the table of segments is shown with it instead.
+        With ``segment_table`` it becomes the default of the table of segments instead.
 
         Raises
         ------
         LookupError
-            This is a dataset of blueprints itself; or there is no such file, a ``NotFoundError``.
+            This is a dataset of blueprints; or the file does not exist (a ``NotFoundError``).
         ValueError
-            The file holds no blueprint.
+            The file has no blueprint.
         """
         hidden = self.blueprint_dataset()
         if hidden is None:
@@ -64,7 +64,7 @@ class HiddenDatasets(Entry):
             self.set_default_blueprint(registered[0])
 
     def blueprint_dataset(self) -> Self | None:
-        """The hidden dataset of this one's blueprints; None for such a dataset itself."""
+        """The hidden dataset of this one's blueprints; None for such a hidden dataset."""
         hidden = self._row().blueprints
         return None if hidden is None else self._other(hidden)
 
@@ -79,7 +79,7 @@ class HiddenDatasets(Entry):
 
     @changing
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
-        """Set the default blueprint of the segments; None sets none.
+        """Set the default blueprint of the segments; None clears it.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class HiddenDatasets(Entry):
 
     @changing
     def set_default_segment_table_blueprint(self, blueprint_name: str | None) -> None:
-        """Set the default blueprint of the table of segments; None sets none.
+        """Set the default blueprint of the table of segments; None clears it.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class HiddenDatasets(Entry):
     # --- assets
 
     def asset_dataset(self) -> Self | None:
-        """The hidden dataset of this one's assets; None if there never was an asset."""
+        """The hidden dataset of this one's assets; None before the first asset."""
         hidden = self._row().assets
         return None if hidden is None else self._other(hidden)
 

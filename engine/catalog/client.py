@@ -82,10 +82,9 @@ class VersionInfo:
 
 @dataclass(frozen=True)
 class BearerTokenObjectStoreAuth:
-    """A function that gives the token by which a client of Rerun's server reads an object store.
+    """A function that returns a token, with which a client of Rerun's server reads an object store.
 
-    chunkmill reads object stores by the environment's credentials, and takes no tokens; see
-    the page on object stores.
+    chunkmill uses the credentials of the environment, and no tokens; see the page on object stores.
     """
 
     get_token: Callable[[], str]
@@ -105,25 +104,25 @@ class CatalogClient:
         Ingest("landing/", into=drives).start(once=True).await_termination()
         client.get_dataset("drives").segment_ids()
 
-    A folder that is not there is an empty catalog; it is made with the first entry. Any number of processes may use a
-    catalog at once. Changes by another process are seen at the next call.
+    A missing folder is an empty catalog; the first entry creates it. Any number of processes may use a catalog at once;
+    each call sees the changes of others.
 
     Parameters
     ----------
     url
-        A path, a ``file://`` URL, or that of a prefix, such as ``s3://fleet/lake``.
+        A path, a ``file://`` URL, or the URL of a prefix, such as ``s3://fleet/lake``.
     token
-        What a server would want. A folder wants none.
+        Ignored: a folder needs no token.
     addr
         The deprecated name of ``url``.
     semantics
-        The rules of queries in which engines differ: ``contract``, or ``rerun-0.33`` to compare with that release of
-        Rerun row by row. By default those that ``CHUNKMILL_CATALOG_SEMANTICS`` names, or else ``contract``.
+        The rules of queries: ``contract``, or ``rerun-0.33`` to compare with that release of Rerun row by row. By
+        default ``CHUNKMILL_CATALOG_SEMANTICS``, or ``contract``.
     allow
-        Folders, beside the catalog's own, in which files of registered tables and those that their blobs name may be. A
-        table with others is a ``ForeignFileError``.
+        Folders outside the catalog in which registered tables and their blobs may have files. Other files raise a
+        ``ForeignFileError``.
     object_store_auth
-        What a client of Rerun's server would read object stores by; here an ``UnsupportedError``.
+        Not supported: raises an ``UnsupportedError``.
 
     Raises
     ------
@@ -132,7 +131,7 @@ class CatalogClient:
     ImportError
         The package ``datafusion`` is not installed.
     ValueError
-        The URL is one that nothing here opens, such as that of a server.
+        The URL is of another kind, such as that of a server.
     """
 
     def __init__(
@@ -183,15 +182,15 @@ class CatalogClient:
         source
             The path of a local file, or its bytes: an RRD, or a file of a table of Lance.
         key
-            A relative path that is free, such as ``project/drive.rrd``. A stored file is never replaced, and stays
-            until it is deleted there.
+            A relative path without a file, such as ``project/drive.rrd``. A stored file is never replaced, and stays
+            until you delete it.
 
         Raises
         ------
         ValueError
             The key is invalid, or the file is of another kind.
         AlreadyExistsError
-            Something is stored under this key.
+            There is a file with this key.
         OSError
             The source cannot be read, or the file not be written (``WriteError``).
         UnsupportedError
@@ -222,7 +221,7 @@ class CatalogClient:
 
     @property
     def ctx(self) -> CatalogContext:
-        """A session of DataFusion with every table and dataset by its name, later ones included.
+        """A DataFusion session with every table and dataset by its name, including later ones.
 
         Dots divide a name into a catalog, a schema and a table of SQL. See :meth:`CatalogContext.sql`.
         """
@@ -234,7 +233,7 @@ class CatalogClient:
 
     @property
     def semantics(self) -> QuerySemantics:
-        """The rules of queries in which engines differ."""
+        """The rules of queries."""
         return self._semantics
 
     def version_info(self) -> VersionInfo:
@@ -244,7 +243,7 @@ class CatalogClient:
     # --- lists
 
     def entries(self, *, include_hidden: bool = False) -> list[DatasetEntry | TableEntry]:
-        """All datasets, by their names, and then all tables.
+        """All datasets, sorted by name, and then all tables.
 
         ``include_hidden`` adds the datasets of blueprints, and tables whose names begin with ``__``, such as
         ``__entries``.
@@ -253,11 +252,11 @@ class CatalogClient:
         return [*self._datasets(version, include_hidden), *self._tables(version, include_hidden)]
 
     def datasets(self, *, include_hidden: bool = False) -> list[DatasetEntry]:
-        """All datasets, by their names; with ``include_hidden`` those of blueprints, too."""
+        """All datasets, sorted by name; with ``include_hidden`` also those of blueprints."""
         return self._datasets(self._log.read(), include_hidden)
 
     def tables(self, *, include_hidden: bool = False) -> list[TableEntry]:
-        """All tables, by their names; with ``include_hidden`` those that begin with ``__``, such as ``__entries``."""
+        """All tables, sorted by name; with ``include_hidden`` also ``__entries`` and other hidden ones."""
         return self._tables(self._log.read(), include_hidden)
 
     def entry_names(self, *, include_hidden: bool = False) -> list[str]:
@@ -273,12 +272,12 @@ class CatalogClient:
         return [entry.name for entry in self.tables(include_hidden=include_hidden)]
 
     def list_versions(self) -> pa.Table:
-        """A row for each change of the catalog's entries, oldest first, of the last 500.
+        """A row for each of the last 500 changes of the catalog's entries, oldest first.
 
         The columns are ``version`` (of the catalog), ``made_at``, ``author``, ``operation`` (``create``, ``rename``,
         ``change`` or ``remove``), ``kind`` (``dataset`` or ``table``), ``name``, ``id``, and ``earlier_name`` of
-        renamed ones. Changes by releases that did not write them down are left out. Versions of what entries hold are
-        listed by the entries themselves.
+        renamed ones. Changes by releases that did not record them are missing. For versions of a dataset or table, call
+        its ``list_versions``.
         """
         return changes_table(self._log.read().changes)
 
@@ -288,12 +287,12 @@ class CatalogClient:
         Parameters
         ----------
         version
-            The number of a version, or a time, as for :meth:`DatasetEntry.at`. At least the last 16 are kept.
+            The number of a version, or a time, as for :meth:`DatasetEntry.at`. At least the last 16 versions are kept.
 
         Raises
         ------
         NotFoundError
-            There is no such version any more, or yet.
+            The version does not exist, or was removed.
         """
         return entries_table(self._log.read_at(version))
 
@@ -327,9 +326,9 @@ class CatalogClient:
         Raises
         ------
         LookupError
-            There is none of this name; a ``NotFoundError``, which it is in every case.
+            There is no dataset of this name (a ``NotFoundError``).
         NotFoundError
-            There is none of this id, or the entry is no dataset.
+            There is no dataset of this id.
         ValueError
             Neither ``name`` nor ``id`` is given, or both are.
         """
@@ -395,20 +394,20 @@ class CatalogClient:
         id: EntryId | None = None,  # noqa: A002 (the name it has with Rerun)
         with_assets: bool = False,
     ) -> DatasetEntry:
-        """Make a dataset of this name, empty, or with the recordings of the store at ``url``, which stays where it is.
+        """Create a dataset: empty, or with the recordings of the store at ``url``, which stays in its place.
 
-        Names are unique over datasets and tables. With ``exist_ok`` a dataset of this name is given back if there is
-        one already, made of the same ``url`` if one is given. ``id`` is one that no entry has, by default
-        a new one; ``with_assets`` makes the hidden dataset of its assets with it, and not with the first of these.
+        Names are unique across datasets and tables. ``exist_ok`` returns an existing dataset of this name, which must
+        have the same ``url`` if you pass one. ``id`` is an unused id, by default a new one. ``with_assets`` also
+        creates the hidden dataset of assets, by default created with the first asset.
 
         Raises
         ------
         AlreadyExistsError
-            An entry has this name or id, or the store at ``url`` is a dataset's already.
+            An entry has this name or id, or another dataset has the store at ``url``.
         SourceMissingError
             There is no store at ``url``.
         ValueError
-            The name is none that an entry can have.
+            The name is invalid.
         """
         check_entry_name(name)
         place = None if url is None else self._adopted(url)
@@ -432,18 +431,18 @@ class CatalogClient:
         return self._log.place_in(folder.path)
 
     def create_table(self, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None = None) -> TableEntry:
-        """Make a table of this name with these columns, and no rows.
+        """Create an empty table with these columns.
 
-        It is in a folder of its own below ``url``, an absolute path or URL, or in the catalog's folder where none is
-        given. Fields with the metadata ``{"rerun:is_table_index": "true"}`` are the key of its ``upsert``.
+        It gets a new folder below ``url`` (an absolute path or URL), by default in the catalog's folder. Fields with
+        the metadata ``{"rerun:is_table_index": "true"}`` are the key of its ``upsert``.
 
         Raises
         ------
         AlreadyExistsError
             An entry has this name.
         ValueError
-            SQL has no such name without quotes, the URL is relative or one of the catalog's own folders, or Lance has
-            no such columns.
+            The name needs quotes in SQL, the URL is relative or in the catalog's own folders, or Lance does not support
+            a column's type or name.
         WriteError
             The table cannot be written there.
         """
@@ -452,40 +451,39 @@ class CatalogClient:
         return self._table_of(created_table(self._log, name, schema, url))
 
     def create_table_at(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
-        """Make a table right at ``url``, as the call of Rerun's protocol does; takes and raises what others do.
+        """Create a table exactly at ``url``, like the call of Rerun's protocol; see :meth:`create_table`.
 
-        Raises ``AlreadyExistsError``, too, where there is a table.
+        Also raises ``AlreadyExistsError`` if there is a table.
         """
         check_table_name(name)
         check_argument("schema", schema, pa.Schema)
         return self._table_of(created_table_at(self._log, name, schema, url))
 
     def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
-        """Give a name to a table of Lance, which stays where it is; writes go there, too.
+        """Name an existing Lance table, which stays in its place.
 
         Raises
         ------
         AlreadyExistsError
             An entry has this name.
         NotFoundError
-            There is no table of Lance at ``url``.
+            There is no Lance table at ``url``.
         ForeignFileError
-            It has files outside its own folder, in places that are not allowed.
+            It has files outside its own folder and the allowed folders.
         ReadError
             It cannot be read.
         ValueError
-            SQL has no such name without quotes, the URL is relative, or the place is one of the catalog's own folders.
+            The name needs quotes in SQL, the URL is relative, or the place is in the catalog's own folders.
         """
         check_table_name(name)
         return self._table_of(registered_table(self._log, name, url))
 
     def do_global_maintenance(self) -> None:
-        """Compact datasets and tables, and remove what nothing has needed for a week, as the data of deleted datasets.
+        """Compact datasets and tables, and remove data that nothing has needed for a week, such as deleted datasets.
 
-        See :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Tables that were registered are
-        left to those who made them. Data of deleted tables stays; what is left of tables whose creation was cut, of
-        uploads, and of every other file that a killed process was writing, goes a week later.
-        Where one fails, the others are maintained, and then the first error is raised.
+        See :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Registered tables, and data of
+        deleted tables, stay unchanged. Files that a killed process has left are removed after a week. If one entry
+        fails, the others are maintained, and then the first error is raised.
         """
         failed: list[Exception] = []
         for dataset in self.datasets(include_hidden=True):
@@ -503,36 +501,35 @@ class CatalogClient:
             raise failed[0]
 
     def copy_to(self, destination: str | os.PathLike[str]) -> CopyReport:
-        """Copy the catalog to another folder or prefix of an object store, or bring such a copy up to date.
+        """Copy the catalog to another folder or prefix of an object store, or update such a copy.
 
-        The copy is a catalog as of one version: each dataset and table at one version, with its tags, properties and
-        search indexes. Each file is compared with what was read, by its digest. Files that DEST has already are not
-        copied again, and files that only an earlier copy needed are removed. Data outside of the catalog's folder, such
-        as recordings that were registered in place, is named where it is, with a :class:`ReadWarning`.
+        The copy has the newest version of each dataset and table, with tags, properties and search indexes. Each file
+        is verified by its digest. Only new files are copied, and files that only an earlier copy needed are removed.
+        The copy refers to data outside the catalog's folder, such as recordings registered in place, with a
+        :class:`ReadWarning`.
 
-        Guarantee: where it is cut, the same call does the rest; the catalog's version comes last, so that nobody sees
-        a part of a new copy. Of one that is brought up to date each dataset and table changes in one step.
+        Guarantee: a new copy appears as a whole, and in an existing one each dataset and table changes in one step.
+        After an interruption, the same call does the rest.
 
         Raises
         ------
         AlreadyExistsError
-            Something else is there, a copy of another catalog, or one that others have changed.
+            The destination has other files, a copy of another catalog, or a copy that others have changed.
         ReadError
-            A file cannot be read; a transient one if it was removed meanwhile.
+            A file cannot be read; transient if it was removed meanwhile.
         WriteError
-            It cannot be written, or another process copies there.
+            The destination cannot be written, or another process copies there.
         ValueError
-            One of the two places is in the other.
+            One place is inside the other.
         """
         return copy_catalog(self._log, located(destination))
 
     def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
-        """Look for files that are not as they were: all entries', and the catalog's own, or those of some entries.
+        """List damaged, missing and replaced files of the catalog and its entries, or of some entries.
 
-        Those are registered files that were replaced or removed since, which no segment can be read from any more,
-        files of the catalog, its stores and its tables that are damaged or gone, and tables whose creation was cut.
-        Files of tables are compared with the digests that commits have written. Chunks are not read; ``verify`` reads
-        them.
+        The list has registered files that were replaced or removed, damaged or missing files of the catalog, its stores
+        and its tables, and interrupted creations of tables. Files of tables are compared with their digests. Chunks are
+        not read; use ``verify`` for them.
 
         Parameters
         ----------
@@ -542,7 +539,7 @@ class CatalogClient:
         Raises
         ------
         NotFoundError
-            There is no entry of one of the names.
+            An entry does not exist.
         """
         return faults_of(self._log, datasets)
 
@@ -585,12 +582,12 @@ class CatalogClient:
 
     @replaced_by("create_table")
     def create_table_entry(self, name: str, schema: pa.Schema, url: str) -> TableEntry:
-        """Make a table; see :meth:`create_table`."""
+        """Create a table; see :meth:`create_table`."""
         return self.create_table(name, schema, url)
 
     @warned("Use TableEntry.append(), overwrite(), or upsert() instead")
     def write_table(self, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:
-        """Write to a table as ``insert_mode`` says; see :meth:`TableEntry.append`."""
+        """Write to a table in an ``insert_mode``; see :meth:`TableEntry.append`."""
         write_to(table_of(self, name), batches, insert_mode)
 
     @replaced_by("TableEntry.append")

@@ -51,8 +51,9 @@ _HINT: Final = "Copy to another place, or remove this copy first."
 class CopyReport:
     """The report of a copy of a catalog.
 
-    ``version`` is the catalog's; ``copied`` files of ``bytes`` were written and read again, ``present`` ones were there
-    before, and ``removed`` ones were of an earlier copy. ``references`` are data elsewhere that the copy names.
+    ``version`` is the catalog's. ``copied`` files of ``bytes`` were written and verified, ``present`` ones existed
+    before, and ``removed`` ones were of an earlier copy. ``references`` are places of data outside, which the copy
+    names.
     """
 
     source: str

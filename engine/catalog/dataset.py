@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, Schema, is_property, to_arrow_schema
-from ..errors import NotFoundError, ReadWarning, UnsupportedCallError, UsageError, WriteError, check_argument
+from ..errors import NotFoundError, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..execution import Progress, RunOptions, executor_name
-from ..query import SEGMENT_ID, AnswerColumns, QueriedSegment, Query
+from ..query import AnswerColumns, QueriedSegment, Query
 from ..recordings import BASE_LAYER, LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
 from ..storage import VersionPoint
 from ..store import LazyStore
@@ -40,7 +38,7 @@ from .registration import (
     unregister,
 )
 from .row_view import IndexValuesLike, RowOptions, taking
-from .search import DatasetSearch, ValueSearch
+from .search import DatasetCuration, DatasetSearch, ValueSearch, segments_in
 from .segment_rows import followed
 from .segments import DatasetInfo, Layer, Segment, SegmentProperties, SegmentTables, frame_of, segment_url, url_of
 
@@ -54,8 +52,6 @@ if TYPE_CHECKING:
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 _TRIES: Final = 10
-_COMPARED: Final = 1000
-"""Ids among which one that may have been meant is looked for."""
 
 
 class SupportsReader(Protocol):
@@ -66,11 +62,11 @@ class SupportsReader(Protocol):
         ...
 
 
-class DatasetView(ValueSearch):
+class DatasetView(ValueSearch, DatasetCuration):
     """Some segments and entities of a dataset. Its filters apply when rows are read.
 
-    :meth:`filter_segments` and :meth:`filter_contents` of a dataset, which is the view of all it has, give views that
-    leave something out. A view is immutable::
+    :meth:`filter_segments` and :meth:`filter_contents` return smaller views. A dataset is the view of all. Views are
+    immutable::
 
         view = dataset.filter_segments(["drive_1", "drive_2"]).filter_contents("/imu/**")
         frame = view.reader("log_time", fill_latest_at=True)
@@ -80,10 +76,7 @@ class DatasetView(ValueSearch):
     _contents: tuple[str, ...] | None = None
 
     def __init__(
-        self,
-        dataset: DatasetEntry,
-        segments: frozenset[str] | None = None,
-        contents: tuple[str, ...] | None = None,
+        self, dataset: DatasetEntry, segments: frozenset[str] | None = None, contents: tuple[str, ...] | None = None
     ) -> None:
         self._dataset = dataset
         self._segments = segments
@@ -96,18 +89,18 @@ class DatasetView(ValueSearch):
 
     # --- filters
 
-    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame) -> DatasetView:
-        """The view of these segments alone, as far as it has them.
+    def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame | SupportsReader) -> DatasetView:
+        """The view of only these segments.
 
-        Ids that the dataset does not have are passed over, with a :class:`ReadWarning`.
-        ``segment_ids`` are one id, several, or a DataFrame with a column ``rerun_segment_id``, which is read at once.
+        ``segment_ids`` are one id, several, or a table or DataFrame with a column ``rerun_segment_id``, which is
+        read at once. Unknown ids give a :class:`ReadWarning`.
 
         Raises
         ------
         TypeError
             They are something else.
         ValueError
-            The DataFrame has no such column.
+            The table has no such column.
         """
         chosen = segments_in(self.dataset, segment_ids)
         segments = chosen if self._segments is None else chosen & self._segments
@@ -116,8 +109,8 @@ class DatasetView(ValueSearch):
     def filter_contents(self, exprs: Content) -> DatasetView:
         """The view of the entities of expressions, added to the earlier ones; see :class:`ContentFilter`.
 
-        ``/points/**`` is an entity and all below it, ``/points`` the entity alone, ``-/text/**`` leaves out. Of several
-        that match an entity the most specific decides.
+        ``/points/**`` selects an entity and all below it, ``/points`` only the entity; ``-/text/**`` excludes. If
+        several match an entity, the most specific one decides.
 
         Raises
         ------
@@ -162,13 +155,13 @@ class DatasetView(ValueSearch):
         """One row for each segment: its layers and their URLs, sizes, properties, and the range of each index.
 
         The columns are ``rerun_segment_id``, ``rerun_layer_names``, ``rerun_storage_urls``, ``rerun_last_updated_at``,
-        ``rerun_num_chunks``, ``rerun_size_bytes`` (of chunks, as stored), one for each property (of several layers the
-        one that was registered last has its way), and ``<index>:end`` and ``<index>:start`` of each index.
+        ``rerun_num_chunks``, ``rerun_size_bytes`` (of stored chunks), one for each property (the layer registered last
+        wins), and ``<index>:end`` and ``<index>:start`` of each index.
 
         Parameters
         ----------
         join_meta
-            A table with more columns: each segment gets those of the row with its key, or nulls.
+            A table with more columns: each segment gets the values of the row with its key, or nulls.
         join_key
             The column that both have.
 
@@ -225,14 +218,14 @@ class DatasetView(ValueSearch):
         using_index_values: IndexValuesLike | Mapping[str, IndexValuesLike] | datafusion.DataFrame | None = None,
         executor: str | None = None,
     ) -> QueryFrame:
-        """The rows of the segments by an index, as a DataFrame of DataFusion that reads them when they are wanted.
+        """The rows of the segments by an index, as a DataFusion DataFrame that reads them on use.
 
-        Each index value at which a segment has some value makes a row, with the columns ``rerun_segment_id``, all
-        indexes, and a list of values for each component of an entity. Of several values at one index value that with
-        the highest row id counts. Static values are in every row of their segment. Properties of recordings are left
-        out, unless a view names them. The version of the dataset is the one that is the newest at the call; each
-        segment is one partition, its rows in the order of the index. Filters on the segment, on the index, and for
-        components that are not null decide what is read.
+        A segment has one row for each index value at which it has a value. The columns are ``rerun_segment_id``, all
+        indexes, and a list of values for each component of an entity. If several values have the same index value, the
+        one with the highest row id counts. Static values are in every row of their segment. Properties of recordings
+        are left out, unless a view names them. The rows are of the version that is newest at the call. Each segment is
+        one partition, in index order. Filters on the segment, on the index, and for non-null components reduce what is
+        read.
 
         Parameters
         ----------
@@ -241,22 +234,22 @@ class DatasetView(ValueSearch):
         include_semantically_empty_columns
             Show also components that are null or ``[]`` in every row of the dataset.
         include_tombstone_columns
-            Show also what clears components, ``Clear:is_recursive``.
+            Show also ``Clear:is_recursive``, which clears components.
         fill_latest_at
-            Fill nulls with the latest value before, of the same segment. An empty list and a clear are values, too.
+            Fill nulls with the latest earlier value of the segment. An empty list and a clear are values, too.
         using_index_values
-            The index values to make rows of, in place of those that are there: integers or times, for all segments; or
-            a mapping, or a DataFrame with ``rerun_segment_id`` and the index, for those that it names.
+            The index values of the rows, instead of those of the data: integers or times, for all segments; or a
+            mapping, or a DataFrame with ``rerun_segment_id`` and the index, for the segments in it.
         executor
-            ``inline`` or ``spark``: who reads. By default ``CHUNKMILL_EXECUTOR``; where that is not set either, this
-            process reads what it has read before Spark begins, and Spark's workers the rest.
+            ``inline`` or ``spark``; by default ``CHUNKMILL_EXECUTOR``. If neither is set, this process reads small
+            results, and Spark large ones.
 
         Raises
         ------
         TypeError
             ``using_index_values`` are no index values.
         ValueError
-            There is no such index; or index values are given twice, or without an index; or no such executor.
+            The index or the executor does not exist; or index values are duplicates, or passed without an index.
         """
         from ..frames import QueryFrame
 
@@ -274,12 +267,11 @@ class DatasetView(ValueSearch):
 
     @taking(reader, but="executor")
     def to_spark(self, index: str | None, **options: Unpack[RowOptions]) -> SparkFrame:
-        """The rows of :meth:`reader`, with the same arguments, as a lazy DataFrame of Spark, which its tasks read.
+        """The rows of :meth:`reader`, with the same arguments, as a lazy Spark DataFrame, read by tasks.
 
         Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
-        second``, both in microseconds, rounded down; beside it ``<index>_nanoseconds``, a ``bigint``, has all digits.
-        Rows come in no order that Spark keeps to: sort them where it counts. Each action reads again, the version of
-        the call.
+        second``, both rounded down to microseconds; ``<index>_nanoseconds``, a ``bigint``, has all digits. The order of
+        rows is undefined. Each action reads the version of the call again.
 
         Raises
         ------
@@ -297,27 +289,27 @@ class DatasetView(ValueSearch):
         columns: Sequence[str] | None = None,
         fill_latest_at: bool = False,
     ) -> NativeTable:
-        """A table of the rows of :meth:`reader`, which is made, or brought up to date: a source of views.
+        """Create or update a table of the rows of :meth:`reader`, as a source of views.
 
-        Only segments are read of which a layer came, went or was replaced since; their rows take the place of those
-        before, in one commit. So a view of the table computes what depends on these, and nothing else.
+        An update reads only segments with added, removed or replaced layers, and replaces their rows in one commit. A
+        view of the table then computes only these rows.
 
         Parameters
         ----------
         tables
-            The connection in which the table is, as ``chunkmill.engine.tables.connect`` gives it.
+            The connection of the table, from ``chunkmill.engine.tables.connect``.
         name
             The table's name there.
         index, fill_latest_at
             As :meth:`reader` takes them.
         columns
-            The columns beside the segment's id and the index; by default all. Those that layers bring later are added.
-            In the table a name has ``_`` for each dot, as Lance has no names with dots.
+            The columns next to the segment's id and the index; by default all, including columns of later layers. Dots
+            in names become ``_`` in the table.
 
         Raises
         ------
         ValueError
-            There are no such columns, two would have one name, or the table holds something else.
+            A column does not exist, two would have the same name, or the table has other data.
         """
         return followed(self, tables, name, index, columns, contents=self._contents, fill_latest_at=fill_latest_at)
 
@@ -330,15 +322,18 @@ class DatasetView(ValueSearch):
         executor: str | None = None,
         master: str | None = None,
         progress: Progress = None,
+        episodes: Any = None,
     ) -> ExportReport:
-        """Write the segments as a LeRobot dataset, or with ``append`` bring one up to date.
+        """Write the segments as a LeRobot dataset, or with ``append`` update one.
 
-        Then those that are new or were replaced are exported, and those that were deleted from the dataset are taken
-        out; if there are none, nothing is written. Guarantees and errors are those of :func:`write_lerobot`.
+        An update exports new and replaced segments, and removes deleted ones; without changes it writes nothing.
+        ``episodes`` is a table of episodes, such as the events of :meth:`find`.
+        Guarantees and errors are those of :func:`write_lerobot`.
         """
         from ..writers import write_lerobot
 
-        return write_lerobot(self, path, spec, append=append, executor=executor, master=master, progress=progress)
+        options: dict[str, Any] = {"executor": executor, "master": master, "progress": progress, "episodes": episodes}
+        return write_lerobot(self, path, spec, append=append, **options)
 
     def exported(self) -> ExportedStore:
         """The segments as recordings to export, which are opened where they are read."""
@@ -385,9 +380,8 @@ DatasetSelection = DatasetView
 class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, DatasetSearch):
     """A dataset: segments, each a recording of one or more layers, in a store of recordings.
 
-    It is accepted where the place of its store is, so ``Ingest("landing/", into=dataset)`` and
-    ``RecordingStore.open(dataset)`` work. A dataset into which nothing has come yet has no store, and is empty.
-    :meth:`at` gives it as it was.
+    Pass it as the place of its store: ``Ingest("landing/", into=dataset)``, ``RecordingStore.open(dataset)``. An empty
+    dataset has no store yet. :meth:`at` returns an earlier version.
     """
 
     _reader: StoreReader | None = None
@@ -405,7 +399,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
     @property
     def updated_at(self) -> datetime:
-        """When the dataset changed last, in UTC: its name or default blueprint, or its content."""
+        """The time of the last change, in UTC: of the name, the default blueprint, or the content."""
         newest = self._folder().newest()
         stored = 0 if newest is None else int(newest.created * 1e9)
         return time_of(max(self._row().updated_ns, stored))
@@ -435,15 +429,15 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
     ) -> str:
         """The URL of a segment, and with a ``timeline`` of a time or a span in it.
 
-        ``start`` and ``end`` are ticks, nanoseconds, times or durations, as the timeline has them; a time without a
-        zone is one in UTC. Ids are percent-encoded.
+        ``start`` and ``end`` are ticks, nanoseconds, times or durations, like the timeline; a time without a zone is in
+        UTC. Ids are percent-encoded.
 
         Raises
         ------
         ValueError
             ``start`` or ``end`` is given without ``timeline``.
         NotImplementedError
-            This is the dataset as of a version, which no URL can name.
+            This is the dataset as of a version, which a URL cannot name.
         """
         if self._version is not None:
             text = f"the URL of a segment names no version, and this is version {self._version} of '{self.name}'"
@@ -464,7 +458,8 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         return Layer(self, name)
 
     def info(self) -> DatasetInfo:
-        """Segments, bytes, layers, timelines, entities, columns and properties, by manifests and schemas alone."""
+        """Counts of segments, bytes, layers, timelines, entities, columns and properties; reads only manifests and
+        schemas."""
         table = self.layers().segment_table(partial(url_of, self._folder()))
         return DatasetInfo.of(self.name, table, self.schema())
 
@@ -480,9 +475,9 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         return ids
 
     def segment_store(self, segment_id: str, *, include_assets: bool = True) -> LazyStore:
-        """The chunks of a segment, of all its layers; each is read when it is first used.
+        """The chunks of all layers of a segment, each read on first use.
 
-        With ``include_assets`` those of its assets come, too, but for their properties.
+        ``include_assets`` adds the chunks of its assets, except their properties.
 
         Raises
         ------
@@ -548,14 +543,14 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
     ) -> RegistrationHandle:
         """Register recordings: each becomes a layer of the segment that has its recording id.
 
-        An RRD stays where it is, and must not change: its footer says where its chunks are. One without a footer is
-        read whole, with a warning. Files of other formats (MCAP, Parquet, a LeRobot dataset, of which each episode is a
-        segment) are copied: their chunks, as their readers give them, become those of the dataset's store. A file with
-        several recordings becomes a layer of several segments. A recording without an id has its file's name.
+        An RRD stays in its place, and must not change; only its footer is read. An RRD without a footer is read whole,
+        with a warning. Files of other formats (MCAP, Parquet, LeRobot datasets, whose episodes are segments) are copied
+        through their readers. A file with several recordings becomes a layer of several segments. A recording without
+        an id gets its file's name.
 
-        It goes on in a thread; wait for the handle to be sure. Guarantee: each file succeeds or fails by itself, as a
-        whole; its result comes once it is visible. With the deprecated ``recording_layer=`` or ``timeout_secs=`` of
-        0.27 it waits, and gives the id of the segment.
+        It runs in a thread; ``wait()`` of the handle returns at its end. Guarantee: each file succeeds or fails by
+        itself, as a whole; its result arrives once it is visible. With the deprecated ``recording_layer=`` or
+        ``timeout_secs=`` of 0.27 it waits, and returns the id of the segment.
 
         Parameters
         ----------
@@ -564,21 +559,19 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         layer_name
             The layer, or one for each URI.
         on_duplicate
-            What happens to a layer that the segment has already: ``replace`` (its place is taken), ``skip`` or
-            ``error``.
+            What happens to a layer that the segment already has: ``replace``, ``skip`` or ``error``.
         verify
-            Read all chunks of RRDs that stay in place, and keep a digest of each, with which they are compared
-            whenever they are read. Those that are copied have one anyway. A file whose footer is wrong about a chunk
-            is refused; without this only chunks that are read are compared with it.
+            Read all chunks of RRDs that stay in place, and store their digests, which every later read compares. A file
+            whose footer does not match its chunks is refused. Copies always have digests.
         copy
-            Copy RRDs, too: the dataset does not need the files any more then.
+            Copy RRDs, too: the dataset then does not need the files.
         times
-            Read all chunks of RRDs that stay in place, and keep their times, so that queries that need no values
-            (counts, an index, what is not null) need not read chunks. Those that are copied have them anyway. Of a file
-            that cannot be read whole none are kept, with a ``ReadWarning``.
+            Read all chunks of RRDs that stay in place, and store their times, so that queries without values (counts,
+            an index, non-null filters) do not read chunks. Copies always have times. A file that cannot be read whole
+            gets none, with a ``ReadWarning``.
         executor
-            Who looks at the files and copies them: Spark's workers (``spark``), or this process (``inline``). Footers
-            are read in this process where nothing is said, and that takes it less than 20 s: of 20,000 files on a disk.
+            ``spark`` or ``inline``. By default this process reads footers if that takes less than 20 s, as of 20,000
+            files on a disk.
 
         Raises
         ------
@@ -587,8 +580,8 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         AlreadyExistsError
             With ``on_duplicate="error"``, one of the layers exists already.
         ValueError
-            A path is relative, there are none, or as many layers as URIs are wanted; or two files of the request have
-            one layer of one segment.
+            A path is relative; there are no URIs; the numbers of layers and URIs differ; or two files have the same
+            layer of the same segment.
         """
         requests = requests_of(recording_uri, layer_name)
         choice = OnDuplicateSegmentLayer.of(on_duplicate)
@@ -607,16 +600,16 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         times: bool = False,
         executor: str | None = None,
     ) -> RegistrationHandle:
-        """Register all recordings below a folder or prefix, as :meth:`register` does, whose other parameters it has.
+        """Register all recordings below a folder or prefix; the other parameters are those of :meth:`register`.
 
-        A folder that is one input, as a LeRobot dataset, counts as one. Hidden names of other formats are left out, and
-        a recording without an id gets the names of the folders before its own: ``monday/drive.mcap`` is
+        A folder that is one input, such as a LeRobot dataset, counts as one file. Hidden files of other formats are
+        left out. A recording without an id gets the names of its folders and file: ``monday/drive.mcap`` is
         ``monday-drive``.
 
         Raises
         ------
         ValueError
-            It is not there, it is a file, or there are none in it.
+            The folder does not exist, is a file, or has no recordings.
         """
         requests = requests_below(recordings_prefix, layer_name)
         choice = OnDuplicateSegmentLayer.of(on_duplicate)
@@ -638,10 +631,10 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         layers_to_drop: str | Sequence[str] = (),
         force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
     ) -> UnregistrationHandle:
-        """Drop layers of segments by names and by segments; an empty list means all.
+        """Remove layers by segments and by names; an empty list means any.
 
-        A segment without layers is gone, when this returns. Files that were registered in place stay there. Ids and
-        names that are not there are passed over. ``force`` is accepted, and changes nothing.
+        A segment without layers is removed. Files registered in place stay. Unknown ids and names are ignored, and so
+        is ``force``.
 
         Raises
         ------
@@ -656,14 +649,14 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
     @changing
     def delete_segment_properties(self, segment_ids: str | Sequence[str]) -> None:
-        """Delete the properties that were set for segments, in one step; those without any are passed over.
+        """Delete the properties that were set for segments, in one step; segments without any are ignored.
 
-        What their recordings say of themselves stays.
+        Properties in their recordings stay.
 
         Raises
         ------
         WriteError
-            Others change them at the same time, again and again.
+            Other processes kept changing them.
         """
         names = [segment_ids] if isinstance(segment_ids, str) else list(segment_ids)
         for name in names:
@@ -685,28 +678,27 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         cleanup_before: Moment | None = None,
         unsafe_allow_recent_cleanup: bool = False,
     ) -> None:
-        """Compact the dataset, and remove what only its old versions need.
+        """Compact the dataset, and remove old versions and the data that only they need.
 
         Parameters
         ----------
         optimize_indexes
-            Make the times of recordings that have none, those registered in place above all: their chunks are read
-            once. Recordings that cannot be read stay as they are, with a ``ReadWarning``. Bring search indexes up to
-            date: add new rows, remove those that are gone.
+            Create the times of recordings that have none, such as those registered in place, by reading their chunks
+            once. Unreadable recordings stay unchanged, with a ``ReadWarning``. Also update search indexes.
         retrain_indexes
-            Do that, and train search indexes anew.
+            Do that, and train search indexes again.
         compact_fragments
-            Join small files, and leave behind what is dead; see :meth:`RecordingStore.compact`.
+            Join small files, and drop replaced recordings; see :meth:`RecordingStore.compact`.
         cleanup_before
-            Remove versions from before this time, and what only they need; see :meth:`RecordingStore.vacuum`. A
-            datetime (in UTC where it has no zone), ISO text, a timedelta (how long ago), or nanoseconds since 1970.
+            Remove versions from before this time, and the data that only they need; see :meth:`RecordingStore.vacuum`.
+            A datetime (by default in UTC), ISO text, a timedelta (how long ago), or nanoseconds since 1970.
         unsafe_allow_recent_cleanup
-            Allow a time that is less than a week ago. Queries that began before it may fail then.
+            Allow a time less than a week ago. Queries that began before it may then fail.
 
         Raises
         ------
         ValueError
-            ``cleanup_before`` is no time, or less than a week ago, and that is not allowed.
+            ``cleanup_before`` is not a time, or is less than a week ago without permission.
         WriteError
             Another process compacts or vacuums the dataset, or it cannot be written.
         """
@@ -771,31 +763,3 @@ def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
     """The layers of all segments of a dataset, as of now; ``store`` is its own, and then knows their schemas."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)
-
-
-def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
-    """The ids given to a method. Warns of unknown ones, at the call of that method."""
-    chosen = _ids_of(segment_ids)
-    ids = dataset.segment_ids()
-    absent = sorted(chosen.difference(ids))
-    if absent:
-        listed = ", ".join(map(repr, absent[:3])) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
-        close = difflib.get_close_matches(absent[0], ids[:_COMPARED], 1)
-        text = f"dataset {dataset.name!r} has no segment {listed}, which is passed over."
-        warnings.warn(f"{text} Did you mean {close[0]!r}?" if close else text, ReadWarning, stacklevel=3)
-    return chosen
-
-
-def _ids_of(segment_ids: Any) -> frozenset[str]:
-    if isinstance(segment_ids, str):
-        return frozenset([segment_ids])
-    if hasattr(segment_ids, "__arrow_c_stream__"):
-        table = pa.table(segment_ids)
-        if SEGMENT_ID not in table.column_names:
-            raise UsageError(f"segment_ids: the DataFrame has no column '{SEGMENT_ID}'")
-        return frozenset(table[SEGMENT_ID].drop_null().to_pylist())
-    if not isinstance(segment_ids, (Sequence, set, frozenset)):
-        check_argument("segment_ids", segment_ids, str, Sequence)
-    for segment_id in segment_ids:
-        check_argument("segment_ids", segment_id, str)
-    return frozenset(segment_ids)

@@ -16,46 +16,46 @@ if TYPE_CHECKING:
 class DatasetVersions(Entry):
     """The versions of a dataset: each registration, removal, compaction and more makes one, which never changes.
 
-    They are there until maintenance removes them; see :meth:`DatasetEntry.do_maintenance`. A tag keeps one.
+    Maintenance removes old versions (:meth:`DatasetEntry.do_maintenance`), except those with a tag.
     """
 
     _kind: Callable[[], str]
 
     @property
     def version(self) -> int | None:
-        """The number of the version that is read, of what :meth:`at` gave; None: the newest, at each call."""
+        """The number of the version that :meth:`at` opened; None: each call reads the newest."""
         return self._version
 
     def at(self, version: VersionPoint | None = None) -> Self:
-        """The dataset as of a version, for reading: what it gives does not change when others change the dataset.
+        """The dataset as of a version, read-only.
 
         Segments, layers, schemas, properties in recordings, index ranges, rows, files and results of searches are those
-        of the version. Blueprints, assets and properties that were set later have versions of their own, and are those
-        of now; so is the list of search indexes. Writing, and URLs of segments, which cannot name a version, are
-        refused. Once the version was removed, reading raises ``SourceMissingError``; a tag keeps it.
+        of the version. Blueprints, assets, properties that were set later, and the list of search indexes are the
+        current ones. URLs of segments are refused, because they cannot name a version. Once the version is removed,
+        reading raises ``SourceMissingError``; a tag keeps it.
 
         Parameters
         ----------
         version
-            The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
+            The number of a version; a tag; or a time, which selects its newest version: a datetime (by default in UTC),
+            a ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
 
         Raises
         ------
         NotFoundError
-            There is no such version or tag, the version of a time was removed, or the dataset is empty.
+            The version or tag does not exist or was removed, or the dataset is empty.
         ValueError
-            It is none of these, or a time to come.
+            It is none of these, or a time in the future.
         """
         return self._pinned(self._history().number(version))
 
     def list_versions(self) -> pa.Table:
-        """A row for each version that exists, oldest first; none before the first registration.
+        """A row for each existing version, oldest first; no rows before the first registration.
 
         The columns are ``version``, ``made_at``, ``author`` (a user of the machine that made it), ``operation``
         (``register``, ``unregister``, ``ingest``, ``compact``, ``restore``, ``tag`` …), ``restored`` (the version that
         a ``restore`` has brought back), ``tags``, and how many ``segments``, ``layers``, ``chunks``, ``rows`` and
-        ``bytes`` (of chunks, as stored) it has. What earlier releases did not write down is null.
+        ``bytes`` (of stored chunks) it has. Values that earlier releases did not record are null.
         """
         return self._history().table()
 
@@ -65,7 +65,7 @@ class DatasetVersions(Entry):
 
     @changing
     def tag(self, name: str, version: VersionPoint | None = None, *, move: bool = False) -> int:
-        """Give a version a name, and return its number. Until :meth:`untag` no maintenance removes the version.
+        """Name a version, and return its number. Maintenance keeps the version until :meth:`untag`.
 
         Parameters
         ----------
@@ -79,11 +79,11 @@ class DatasetVersions(Entry):
         Raises
         ------
         AlreadyExistsError
-            The tag names another version, and is not to move.
+            The tag names another version, and ``move`` is false.
         NotFoundError
-            There is no such version.
+            The version does not exist.
         ValueError
-            It is not a name that a tag can have.
+            The name is invalid.
         WriteError
             The dataset cannot be written.
         """
@@ -91,7 +91,7 @@ class DatasetVersions(Entry):
 
     @changing
     def untag(self, name: str) -> None:
-        """Remove a tag. Its version goes with the next maintenance that removes versions of its age.
+        """Remove a tag. Later maintenance may then remove its version.
 
         Raises
         ------
@@ -104,11 +104,10 @@ class DatasetVersions(Entry):
 
     @changing
     def restore(self, version: VersionPoint) -> int:
-        """Make the segments and layers of a version those of the dataset again, and return the newest version's number.
+        """Restore the segments and layers of a version, and return the number of the newest version.
 
-        It is a commit on top, so the history stays, and so does what others commit at the same time: it comes before or
-        after. Without a difference there is no commit. Files that were registered in place must still be there. Search
-        indexes need nothing: what they cover is compared with the layers of the version that is searched.
+        It adds a version: the history and commits of others stay. Without a difference there is no commit. Files that
+        were registered in place must still exist. Search indexes stay valid.
 
         Parameters
         ----------
@@ -118,20 +117,20 @@ class DatasetVersions(Entry):
         Raises
         ------
         NotFoundError
-            There is no such version or tag, or the version of a time was removed.
+            The version or tag does not exist, or was removed.
         WriteError
             The dataset cannot be written.
         """
         return self._history().restore(version)
 
     def diff(self, before: VersionPoint, after: VersionPoint | None = None) -> pa.Table:
-        """The layers that are not the same in two versions; each is given as for :meth:`at`, None is the newest.
+        """The layers that differ between two versions, given as for :meth:`at`; None is the newest.
 
         The columns are ``change`` (``added``, ``changed`` or ``removed``), ``rerun_segment_id``, ``rerun_layer_name``,
-        and ``rows`` and ``bytes`` of both sides, null where the layer is not there. A layer has changed if it was
-        registered anew; a compaction changes none.
+        and ``rows`` and ``bytes`` of both sides, null where the layer is missing. A layer has changed if it was
+        registered again; a compaction changes no layers.
 
-        Raises ``NotFoundError`` if there is no such version.
+        Raises ``NotFoundError`` if a version does not exist.
         """
         return self._history().difference(before, self._version if after is None else after, self._kind())
 

@@ -100,7 +100,7 @@ def check_entry_name(name: str) -> None:
 
     >>> check_entry_name("a/b")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: invalid entry name: name 'a/b' contains invalid character '/'...
+    chunkmill.engine.errors.UsageError: CM501: invalid entry name: name 'a/b' contains invalid character '/'...
     """
     check_argument("name", name, str)
     reason = _fault_of(name)
@@ -257,7 +257,7 @@ def check_table_name(name: str) -> None:
 
     >>> check_table_name("created-table")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: Invalid table name. sql parser error: Unexpected token in identifier: -...
+    chunkmill.engine.errors.UsageError: CM501: Invalid table name. sql parser error: Unexpected token in...
     """
     if isinstance(name, str):
         fault = _name_fault(name)

@@ -60,7 +60,7 @@ _ROWS_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RemovedItem:
-    """Something that was removed: its kind, its place, and its bytes if it is a file."""
+    """A removed item: its kind, its place, and its bytes if it is a file."""
 
     kind: str
     place: str
@@ -69,7 +69,7 @@ class RemovedItem:
 
 @dataclass(frozen=True, slots=True)
 class RemainingItem:
-    """Something that is out of reach, and holds or may hold data of a segment: what it is, and what to do about it.
+    """An item out of reach that has, or may have, data of a segment: its kind, and what to do about it.
 
     ``is_below``: it is in the catalog's own folder, so that the segment is not forgotten yet.
     """
@@ -84,8 +84,8 @@ class RemainingItem:
 class ForgetReport:
     """The report of forgetting segments of a dataset.
 
-    ``layers`` are the (segment, layer) pairs whose data was found in any version; ``removed`` is what is gone, and
-    ``remaining`` what is not. ``tags`` are those that went, as their versions had the data.
+    ``layers`` are the (segment, layer) pairs with data in any version. ``removed`` and ``remaining`` are the items that
+    were and were not removed. ``tags`` are the removed tags, whose versions had the data.
 
     >>> report = ForgetReport("drives", ("monday",), (("monday", "base"),), (RemovedItem("shard", "a.rrd", 7),), (), ())
     >>> report.is_complete, report.bytes
@@ -655,15 +655,15 @@ class DatasetForget(Entry):
         force: bool = False,
         exports: Sequence[str | os.PathLike[str]] = (),
     ) -> ForgetReport:
-        """Remove all data of segments, of all layers, from everything that the catalog keeps of them.
+        """Remove all data of segments from the catalog's folder.
 
-        That is the dataset's store (shared files are written anew without them), its earlier versions, search indexes,
-        properties, rows of tables and of views made of these, with the tables' earlier versions, and copies of source
-        files, exports and quarantine entries in the catalog's folder. What is out of reach is in the report.
+        This rewrites the dataset's store, and removes its earlier versions, properties, rows of tables and of their
+        views with the tables' earlier versions, and copies of source files, exports and quarantine entries in the
+        catalog's folder. Search indexes are rebuilt. The report names data out of reach.
 
-        Nobody may write to the tables meanwhile. Who registers a segment again keeps it; who reads an earlier version
-        gets a ``ReadError``. Guarantee: where it is cut, the same call goes on, and so does one for another segment;
-        done again, it changes nothing.
+        Stop writers of the tables first. A segment that is registered again meanwhile stays; readers of an earlier
+        version get a ``ReadError``. Guarantee: the same call completes an interrupted one, and changes nothing when
+        repeated.
 
         Parameters
         ----------
@@ -672,14 +672,14 @@ class DatasetForget(Entry):
         force
             Remove tags whose versions have such data. Without it they are an error.
         exports
-            Folders elsewhere that may have exports of the dataset, to be named in the report.
+            Other folders to search for exports of the dataset, for the report.
 
         Raises
         ------
         ValueError
             No segment is given, or a tag keeps a version with its data.
         WriteError
-            Another process forgets, compacts or vacuums, or a job computes columns of one of the tables.
+            Another process forgets, compacts or vacuums, or a job computes columns of a table.
         """
         names = [segment_ids] if isinstance(segment_ids, str) else segment_ids
         assert isinstance(self, HiddenDatasets), "a dataset has assets, too"

@@ -228,8 +228,7 @@ _DRAFT: Final = re.compile(
 class CatalogFault:
     """A damaged file of a catalog: of ``dataset`` or ``table``, or the catalog's own if neither is given.
 
-    ``segment_id`` and ``layer`` name the layer that needs it, if that is one. ``error`` says which file, and what is
-    wrong with it.
+    ``segment_id`` and ``layer`` name the layer that needs it, if any. ``error`` names the file and the fault.
     """
 
     error: ReadError

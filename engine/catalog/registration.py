@@ -118,24 +118,25 @@ class Outcomes:
 
     def _wait(self, ready: Callable[[], bool], until: float | None) -> None:
         if not self._changed.wait_for(ready, None if until is None else max(until - time.monotonic(), 0.0)):
-            raise TimeoutError(f"{self._left} of {len(self.requests)} files were not registered in time; it goes on")
+            raise TimeoutError(f"{self._left} of {len(self.requests)} files were not registered in time; it continues")
 
 
 class RegistrationHandle:
-    """A running registration. Without the handle it goes on to its end."""
+    """A running registration. It continues without the handle."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
 
     def iter_results(self, timeout_secs: float | None = None) -> Iterator[SegmentRegistrationResult]:
-        """The outcome of each file as soon as its layer is visible or has failed. Each call begins anew.
+        """Yield the outcome of each file as soon as its layer is visible or has failed. Each call starts with the first
+        one.
 
         A file with several recordings has a result for each.
 
         Raises
         ------
         TimeoutError
-            Not all are done within ``timeout_secs`` seconds. The registration goes on.
+            Not all are done within ``timeout_secs`` seconds. The registration continues.
         """
         until = _until(timeout_secs)
         number = 0
@@ -144,15 +145,15 @@ class RegistrationHandle:
             number += 1
 
     def wait(self, timeout_secs: float | None = None) -> RegistrationResult:
-        """Wait until all files are registered. It may be called again.
+        """Wait until all files are registered. You can call it again.
 
         Raises
         ------
         ValueError
-            Some failed; the message names each. The others are registered. It is a ``RegistrationError``, which is
-            ``transient`` where trying again may help with each.
+            Some failed; the message names each. The others are registered. It is a ``RegistrationError``, ``transient``
+            if another try may help with each.
         TimeoutError
-            Not all are done within ``timeout_secs`` seconds. The registration goes on.
+            Not all are done within ``timeout_secs`` seconds. The registration continues.
         """
         results = self._outcomes.all(_until(timeout_secs))
         failed = [result.error for result in results if result.error is not None]
@@ -162,17 +163,17 @@ class RegistrationHandle:
         return RegistrationResult([result.segment_id for result in results if result.segment_id is not None])
 
     def results(self, timeout_secs: float | None = None) -> list[list[SegmentRegistrationResult]]:
-        """The outcomes of each file, in the order of the request, once all are done.
+        """Return the outcomes of each file, in the order of the request, once all are done.
 
         Raises
         ------
         TimeoutError
-            Not all are done within ``timeout_secs`` seconds. The registration goes on.
+            Not all are done within ``timeout_secs`` seconds. The registration continues.
         """
         return self._outcomes.by_file(_until(timeout_secs))
 
     def cancel(self) -> None:
-        """Start no more files. Visible files stay registered; the others fail, as ``cancelled``."""
+        """Start no more files. Visible files stay registered; the others fail as ``cancelled``."""
         self._outcomes.cancelled.set()
 
     def __repr__(self) -> str:
@@ -427,9 +428,9 @@ RegistrationOperation = RegistrationHandle
 
 
 class UnregistrationHandle:
-    """The handle of a call that removed layers: they are gone when the call returns, so nothing is waited for.
+    """The handle of a finished removal of layers.
 
-    ``removed`` are the segments and names of these layers.
+    ``removed`` has the segments and names of these layers.
     """
 
     def __init__(self, removed: Sequence[tuple[str, str]] = ()) -> None:

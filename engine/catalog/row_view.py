@@ -66,11 +66,11 @@ def taking(method: Callable[..., Any], *, but: str) -> Callable[[F], F]:
 
 
 class RowView(ABC):
-    """Rows by an index. It is immutable: each method below gives a new view.
+    """Rows by an index. It is immutable: each method returns a new view.
 
-    Filters choose rows of values that were logged, and :meth:`fill_latest_at` fills what they left, with values from
-    outside of them, too. Of two filters of a kind the later counts; the three of ranges are one kind. Where
-    :meth:`using_index_values` is given, no other filter of rows counts.
+    Filters select rows of logged values. :meth:`fill_latest_at` fills the selected rows, also with values from other
+    rows. Of two filters of a kind the later counts; the three of ranges are one kind. :meth:`using_index_values`
+    replaces all other filters.
     """
 
     def __init__(self, query: Query) -> None:
@@ -106,14 +106,14 @@ class RowView(ABC):
         return self._with(rows=replace(self._query.rows, values=self._values(values)))
 
     def filter_is_not_null(self, column: AnyComponentColumn) -> Self:
-        """The rows at whose index value the component itself was logged, or cleared, whatever is filled.
+        """The rows at whose index value the component itself was logged or cleared, before filling.
 
-        A column that the view does not have leaves no rows, and one that is static has no index value.
+        For a column that is not in the view, or static, there are no rows.
 
         Raises
         ------
         ValueError
-            ``column`` is text that is no selector of a column.
+            ``column`` is text, but not a selector of a column.
         """
         check_argument("column", column, str, ComponentColumnSelector, ComponentColumnDescriptor)
         chosen = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
@@ -123,7 +123,7 @@ class RowView(ABC):
     # --- values
 
     def using_index_values(self, values: IndexValuesLike) -> Self:
-        """Rows at these values of the index in each partition, in place of its own.
+        """Rows at these values of the index in each partition, instead of its own.
 
         Raises
         ------
@@ -135,15 +135,15 @@ class RowView(ABC):
         return self._with(values=self._values(values))
 
     def fill_latest_at(self) -> Self:
-        """The rows with nulls filled by the latest value before, of the same partition."""
+        """The rows with nulls filled by the latest earlier value of the partition."""
         return self._with(fill_latest_at=True)
 
     # --- rows
 
     def df(self) -> datafusion.DataFrame:
-        """The rows as a DataFrame of DataFusion, read when they are wanted; see :meth:`DatasetEntry.reader`.
+        """The rows as a DataFusion DataFrame, read on use; see :meth:`DatasetEntry.reader`.
 
-        An index that is not there gives no rows.
+        An unknown index gives no rows.
         """
         from ..frames import QueryFrame
 

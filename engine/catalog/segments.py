@@ -256,7 +256,7 @@ class SegmentOwner(Protocol):
 
 
 class Segment:
-    """One segment of a dataset, by its id, which reads anew with each call. See :meth:`DatasetEntry.segment`."""
+    """One segment of a dataset. Each call reads the newest version. See :meth:`DatasetEntry.segment`."""
 
     __slots__ = ("_dataset", "_id")
 
@@ -271,7 +271,7 @@ class Segment:
 
     @property
     def dataset(self) -> Any:
-        """The dataset that it was asked of."""
+        """Its dataset."""
         return self._dataset
 
     @property
@@ -280,18 +280,18 @@ class Segment:
         return self._dataset.segment_url(self._id)
 
     def schema(self, *, include_assets: bool = False) -> Schema:
-        """The columns of its layers, and with ``include_assets`` those of its assets, but for their properties.
+        """The columns of its layers, and with ``include_assets`` those of its assets, except their properties.
 
-        Raises ``NotFoundError`` (a ``LookupError``) if it is gone.
+        Raises ``NotFoundError`` (a ``LookupError``) if it was removed.
         """
         return self._dataset.segment_store(self._id, include_assets=include_assets).schema()
 
     def layers(self) -> set[str]:
-        """The names of its layers. Raises ``NotFoundError`` if it is gone."""
+        """The names of its layers. Raises ``NotFoundError`` if it was removed."""
         return self._dataset.layer_names(self._id)
 
     def delete_layer(self, name: str) -> UnregistrationHandle:
-        """Remove one layer of it; others stay. One that is not there is passed over."""
+        """Remove one layer of it. A missing layer is ignored."""
         check_argument("name", name, str)
         return self._dataset.unregister(segments_to_drop=[self._id], layers_to_drop=[name])
 
@@ -300,7 +300,7 @@ class Segment:
 
 
 class Layer:
-    """One layer, by its name, of all segments that have it. See :meth:`DatasetEntry.layer`."""
+    """A layer name, and all segments that have it. See :meth:`DatasetEntry.layer`."""
 
     __slots__ = ("_dataset", "_name")
 
@@ -315,11 +315,11 @@ class Layer:
 
     @property
     def dataset(self) -> Any:
-        """The dataset that it was asked of."""
+        """Its dataset."""
         return self._dataset
 
     def segment_ids(self) -> list[str]:
-        """The ids of the segments that have it now, in the order of their registration; none if it is gone."""
+        """The ids of the segments that have it now, in the order of their registration."""
         return self._dataset.segments_with(self._name)
 
     def __repr__(self) -> str:
@@ -338,8 +338,8 @@ class LayerInfo:
 class TimelineInfo:
     """A timeline of a dataset.
 
-    ``num_segments`` have times on it; ``min`` and ``max`` are the first and the last of all, as ``numpy.int64``,
-    ``datetime64[ns]`` or ``timedelta64[ns]``, None where no segment has one. ``kind`` is ``sequence``, ``timestamp`` or
+    ``num_segments`` segments have times on it. ``min`` and ``max`` are the first and last of all, as ``numpy.int64``,
+    ``datetime64[ns]`` or ``timedelta64[ns]``, or None if no segment has one. ``kind`` is ``sequence``, ``timestamp`` or
     ``duration``.
     """
 
@@ -352,9 +352,9 @@ class TimelineInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """The content of a dataset by its schemas and manifests, without any chunk; see :meth:`DatasetEntry.info`.
+    """A summary of a dataset, from its schemas and manifests; see :meth:`DatasetEntry.info`.
 
-    ``size_bytes`` are those of the chunks of all layers as they are stored. ``num_entities`` and
+    ``size_bytes`` is the size of the stored chunks of all layers. ``num_entities`` and
     ``num_component_columns`` count the columns of the schema without properties; ``property_columns`` are those of
     the segment table.
     """

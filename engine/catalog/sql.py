@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Final, Protocol
@@ -173,14 +173,16 @@ _PREPARING: Final = SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 
 
 class CatalogContext(SessionContext):
-    """A session of DataFusion with the entries of a catalog, beside the tables registered in it.
+    """A DataFusion session with the entries of a catalog, and tables that you register in it.
 
-    ``entries`` gives them as of now, hidden ones included. Statements do not reach files outside the catalog.
+    ``entries`` returns the current entries, hidden ones included. Statements cannot read or write files outside the
+    catalog.
+    ``without`` names columns of segment tables that statements cannot see.
     """
 
-    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
+    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str] = ()) -> None:
         super().__init__(SessionConfig().with_information_schema(True))
-        self._entries = _Entries(entries)
+        self._entries = _Entries(entries, without)
         self.register_catalog_provider_list(_Catalogs(self._entries))
         self.register_udtf(udtf(ReaderFunction(self._entries.dataset_of, _executing(self)), READER))
 
@@ -191,12 +193,12 @@ class CatalogContext(SessionContext):
         param_values: dict[str, Any] | None = None,
         **named_params: Any,
     ) -> DataFrame:
-        """The rows of a statement as a DataFrame, read when they are wanted; one that writes is executed at once.
+        """Return the rows of a statement as a DataFrame, read on use. A statement that writes runs at once.
 
-        Names are those of tables, and of datasets: the table of their segments. ``reader('DATASET', index => 'INDEX')``
-        is the table of rows of :meth:`DatasetView.reader`, and takes its other arguments by their names, too, and
-        ``contents``, ``segments`` (ids, patterns such as ``drive-*``, or a query in brackets) and ``fill`` (short for
-        ``fill_latest_at``). A dataset's segments and rows are those of the newest version::
+        A table name is a table, a dataset name the table of its segments. ``reader('DATASET', index => 'INDEX')``
+        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, and ``contents``, ``segments``
+        (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for ``fill_latest_at``). Rows
+        are those of the newest version::
 
             client.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/imu/**') LIMIT 5")
 
@@ -205,17 +207,17 @@ class CatalogContext(SessionContext):
         query
             One statement.
         options, param_values, named_params
-            As DataFusion's ``SessionContext.sql`` takes them.
+            As in DataFusion's ``SessionContext.sql``.
 
         Raises
         ------
         NotFoundError
-            There is no such entry, or no such segment.
+            An entry or a segment does not exist.
         UnsupportedError
-            The statement would read or write files beside the catalog (``COPY``, ``CREATE EXTERNAL TABLE``), or write
+            The statement would read or write files outside the catalog (``COPY``, ``CREATE EXTERNAL TABLE``), or write
             to a dataset.
         UsageError
-            DataFusion refuses the statement: a column is not there, or it is no SQL.
+            DataFusion refuses the statement: invalid SQL, or an unknown column.
         """
         statement = Statement(query)
         call = UserCall()
@@ -235,7 +237,7 @@ class CatalogContext(SessionContext):
         param_values: dict[str, Any] | None = None,
         **named_params: Any,
     ) -> DataFrame:
-        """The same as :meth:`sql`, as far as the options allow the statement."""
+        """The same as :meth:`sql`, for statements that the options allow."""
         return self.sql(query, options, param_values, **named_params)
 
     def _planned(
@@ -300,7 +302,7 @@ def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
     def execute(text: str) -> DataFrame:
         held = reference()
         assert held is not None, "it plans"
-        return held.sql(text)
+        return held.sql(text, _READING)
 
     return execute
 
@@ -356,8 +358,9 @@ for _name in ("table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"
 class _Entries:
     """The entries of a catalog by the names that SQL has for them."""
 
-    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]]) -> None:
+    def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str]) -> None:
         self._entries = entries
+        self._without = without
 
     def names(self) -> list[TableName]:
         """Those of all but hidden datasets."""
@@ -417,7 +420,7 @@ class _Entries:
             return None
         with failing_the_call():
             if isinstance(entry, DatasetEntry):
-                return Table(SegmentScan(entry))
+                return Table(SegmentScan(entry, self._without))
             if isinstance(entry, EntriesTable):
                 return Table(ds.dataset(entry.rows()))
             return Table(TableScan(entry))

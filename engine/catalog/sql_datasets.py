@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -36,10 +36,14 @@ class TableBatches:
 
 
 class SegmentScan(ds.Dataset):  # type: ignore[misc]
-    """The segments of a dataset as DataFusion scans them: the columns of its first look, the rows of the last."""
+    """The segments of a dataset as DataFusion scans them: the columns of its first look, the rows of the last.
 
-    def __init__(self, entry: DatasetEntry) -> None:
+    The columns ``without`` are left out.
+    """
+
+    def __init__(self, entry: DatasetEntry, without: Collection[str] = ()) -> None:
         self._entry = entry
+        self._without = without
         self._last: tuple[object, pa.Table] | None = None
 
     @property
@@ -68,6 +72,7 @@ class SegmentScan(ds.Dataset):  # type: ignore[misc]
         live = self._entry.store_reader().live()
         if self._last is None or self._last[0] is not live:
             table = self._entry.segment_rows()
+            table = table.drop_columns([name for name in self._without if name in table.column_names])
             self._last = live, table.cast(_nullable(table.schema))
         return self._last[1]
 
@@ -172,7 +177,7 @@ def check_columns_stay(entry: DatasetEntry | TableEntry, before: pa.Schema, now:
     if gone:
         what = "table" if isinstance(entry, TableEntry) else "dataset"
         raise ReadError(
-            f"{what} '{entry.name}' has other columns than when it was asked for: {', '.join(gone)}",
+            f"{what} '{entry.name}' has other columns than when the query was planned: {', '.join(gone)}",
             hint="Ask for it again.",
         )
 

@@ -31,6 +31,7 @@ from ..lance import (
 from ..locations import located
 from ..spark import arrow_of, running_session, spark_array, spark_schema
 from ..storage import VersionPoint
+from ..tables import TableCuration
 from ..units import Moment
 from .dataset import DatasetEntry
 from .entries import EntryId, EntryKind, EntryRow, check_table_name, hidden_row
@@ -51,35 +52,35 @@ _VERSION: Final = b"sorbet:version"
 _DATAFUSION_OF_LANCE: Final = "54"
 
 
-class TableEntry(Entry, TableVersions):
+class TableEntry(Entry, TableVersions, TableCuration):
     """A table of a catalog.
 
-    Every write is one commit: readers see all of it or nothing. Others may write to the same table meanwhile, by a
-    catalog or by Lance itself; what they wrote is seen by the next read. :meth:`at` gives the table as it was.
+    Every write is one commit: readers see all of it or nothing. Others may write to the same table, by a catalog or by
+    Lance itself; the next read sees their rows. :meth:`at` returns an earlier version.
     """
 
     @property
     def version(self) -> int | None:
-        """The number of the version that is read, of what :meth:`at` gave; None: the newest, at each call."""
+        """The number of the version that :meth:`at` opened; None: each call reads the newest."""
         return self._version
 
     def at(self, version: VersionPoint | None = None) -> Self:
-        """The table as of a version, for reading: what it gives does not change when others change the table.
+        """The table as of a version, read-only.
 
-        Writing is refused. Once the version was removed, reading raises ``NotFoundError``; a tag keeps it.
+        Once the version is removed, reading raises ``NotFoundError``; a tag keeps it.
 
         Parameters
         ----------
         version
-            The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
+            The number of a version; a tag; or a time, which selects its newest version: a datetime (by default in UTC),
+            a ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
 
         Raises
         ------
         NotFoundError
-            There is no such version or tag, or the version of a time was removed.
+            The version or tag does not exist, or was removed.
         ValueError
-            It is none of these, or a time to come.
+            It is none of these, or a time in the future.
         """
         return self._pinned(self._history().number(version))
 
@@ -102,21 +103,21 @@ class TableEntry(Entry, TableVersions):
         return self.snapshot().schema
 
     def reader(self) -> datafusion.DataFrame:
-        """The rows of the table as a DataFrame of DataFusion; it reads the version that is newest when it runs."""
+        """The rows of the table as a DataFusion DataFrame, of the version that is newest when it runs."""
         rows: datafusion.DataFrame = self._catalog.ctx.frame_of(self)
         return rows
 
     def df(self) -> datafusion.DataFrame:
-        """The same as :meth:`reader`, by the name that it had."""
+        """The same as :meth:`reader`, under its earlier name."""
         return self.reader()
 
     def to_arrow_reader(self) -> pa.RecordBatchReader:
-        """The rows of the table, as of now, read as they are taken."""
+        """The rows of the newest version, read as you take them."""
         snapshot = self.snapshot()
         return pa.RecordBatchReader.from_batches(snapshot.schema, snapshot.batches())
 
     def to_spark(self) -> SparkFrame:
-        """The rows of the version that is the newest now, as a lazy DataFrame of Spark whose tasks read them."""
+        """The rows of the newest version, as a lazy Spark DataFrame, read by tasks."""
 
         return spark_frame_of(self._table(), self.snapshot())
 
@@ -125,14 +126,14 @@ class TableEntry(Entry, TableVersions):
         return TableTasks.of_version(self._table(), self.snapshot())
 
     def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
-        """The table as one whose columns may be computed by functions, and loaded; see :class:`~.tables.Table`.
+        """The table with computed columns, search and upkeep; see :class:`~.tables.Table`.
 
         Parameters
         ----------
         udf_modules
-            The modules, or packages, whose functions may be used because a column's definition names them.
+            The modules or packages with functions that column definitions may name.
         executor
-            Who runs tasks; by default as for pipelines.
+            The executor of tasks; by default as for pipelines.
         """
         from ..tables import Table
 
@@ -148,17 +149,16 @@ class TableEntry(Entry, TableVersions):
 
     @changing
     def append(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Add rows, in one commit. Columns that they lack are null. Without any rows, nothing is done.
+        """Add rows, in one commit. Missing columns are null.
 
         Parameters
         ----------
         batches
-            A ``RecordBatchReader``, a ``RecordBatch``, a list of them or a list of lists of them, as
-            ``DataFrame.collect()`` gives; a pyarrow ``Table``, a DataFrame of pandas, Spark or DataFusion, or what else
-            gives an Arrow stream.
+            A ``RecordBatchReader``, a ``RecordBatch``, a list of them, or the lists of ``DataFrame.collect()``; a
+            pyarrow ``Table``, a DataFrame of pandas, Spark or DataFusion, or any Arrow stream.
         **named_params
-            Values by the names of columns: one for one row, or a sequence of them. For a column of lists, a list of
-            values is one of them.
+            Values by column names: one for one row, or a sequence. For a column of lists, a list of values is one
+            value.
 
         Raises
         ------
@@ -167,13 +167,14 @@ class TableEntry(Entry, TableVersions):
         NotFoundError
             The entry was deleted, or its table is gone.
         TypeError
-            Both are given, or ``batches`` is nothing that has rows.
+            Both are given, or ``batches`` is not of these types.
         ValueError
-            Named columns have different numbers of rows, or values that don't go with their types.
+            Named columns have different numbers of rows, or values of other types.
         UnfitRowsError
-            Columns have other names or types than the table's, or nulls where it has none. It is a ``WriteError``, too.
+            Columns have other names or types than the table's, or nulls where it allows none. It is a ``WriteError``,
+            too.
         WriteError
-            The table cannot be written. Nothing was.
+            The table cannot be written. Nothing was written.
         """
         table = self._table()
         if is_spark_frame(batches) and not named_params:
@@ -185,10 +186,10 @@ class TableEntry(Entry, TableVersions):
 
     @changing
     def overwrite(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Replace all rows by these, in one commit. They may have other columns than the table had.
+        """Replace all rows, in one commit. Columns may change.
 
-        Without ``batches`` and named values, and for an empty list, nothing is done. Takes and raises what
-        :meth:`append` does.
+        Without ``batches`` and named values, and for an empty list, nothing changes. Parameters and errors are those of
+        :meth:`append`.
         """
         table = self._table()
         if is_spark_frame(batches) and not named_params:
@@ -202,14 +203,14 @@ class TableEntry(Entry, TableVersions):
     def upsert(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Replace the rows with the same key, and append the others, in one commit.
 
-        The key are all fields with the metadata ``{"rerun:is_table_index": "true"}``. A row that is replaced is so as a
-        whole: columns that the new one lacks are null. A null is equal to no key. Two who upsert the same key at once
-        make one row. Takes and raises what :meth:`append` does, and
+        The key consists of all fields with the metadata ``{"rerun:is_table_index": "true"}``. The whole row is
+        replaced: missing columns become null. A null equals no key. Concurrent upserts of one key result in one row.
+        Parameters and errors are those of :meth:`append`, and
 
         Raises
         ------
         ValueError
-            The table has no key, or several rows have the same.
+            The table has no key, or several rows have the same key.
         """
         table = self._table()
         rows = self._rows_of(table, batches, named_params)
@@ -220,9 +221,8 @@ class TableEntry(Entry, TableVersions):
     def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Set values in the rows with the same key, in one commit; append none.
 
-        The rows that are given have the key of :meth:`upsert`, and those columns that are to change; rows of the table
-        keep their other values. A row whose key is not there is left out. Takes and raises what
-        :meth:`append` does, and
+        Pass rows with the key of :meth:`upsert` and the columns to change; the table keeps its other values. Rows with
+        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and
 
         Raises
         ------
@@ -235,7 +235,7 @@ class TableEntry(Entry, TableVersions):
             table.update(rows)
 
     def set_name(self, name: str) -> None:
-        """Give the table another name that SQL can write; raises as :meth:`Entry.set_name` does."""
+        """Rename the table; SQL must be able to write the name without quotes. See :meth:`Entry.set_name`."""
         check_table_name(name)
         super().set_name(name)
 
@@ -256,27 +256,27 @@ class TableEntry(Entry, TableVersions):
     ) -> None:
         """Compact the table, and remove its old versions. Others may write to it meanwhile.
 
-        What jobs on its columns have left goes with old versions; a job that runs keeps what it needs.
+        Remains of jobs on its columns are removed with old versions; a running job keeps its files.
 
         Parameters
         ----------
         compact_fragments
-            Join small fragments, and leave deleted rows behind; and take all rows into the table's indexes.
+            Join small fragments, drop deleted rows, and add all rows to the table's indexes.
         cleanup_before
-            Remove versions from before this time, those with a tag excepted, and what only they need. A datetime (in
-            UTC where it has no zone), ISO text, a timedelta (how long ago), or nanoseconds since 1970. What somebody
-            has written and not committed yet stays for a week in every case.
+            Remove versions without a tag from before this time, and the files that only they need. A datetime (by
+            default in UTC), ISO text, a timedelta (how long ago), or nanoseconds since 1970. Uncommitted files stay for
+            a week in any case.
         unsafe_allow_recent_cleanup
-            Allow a time that is less than a week ago. Readers and writers that began before it may fail then.
+            Allow a time less than a week ago. Readers and writers that began before it may then fail.
 
         Raises
         ------
         ReadError
-            A file whose rows would be written again, or the file of a version, is not what was written.
+            A file to rewrite, or the file of a version, is damaged.
         ValueError
-            ``cleanup_before`` is no time, or less than a week ago, and that is not allowed.
+            ``cleanup_before`` is not a time, or is less than a week ago without permission.
         WriteError
-            The table cannot be written; a transient one where others changed the fragments all the time.
+            The table cannot be written; transient if others kept changing the fragments.
         """
         maintain_table(
             self._table(),
@@ -288,9 +288,9 @@ class TableEntry(Entry, TableVersions):
     # --- blueprints
 
     def blueprint_dataset(self) -> DatasetEntry:
-        """The hidden dataset of this table's blueprints, created when it is first used.
+        """The hidden dataset of this table's blueprints, created on first use.
 
-        It goes with the table.
+        It is deleted with the table.
         """
         version = self._log.transact(self._with_blueprints)
         hidden = version.row(self.id).blueprints
@@ -299,7 +299,7 @@ class TableEntry(Entry, TableVersions):
 
     @changing
     def register_blueprint(self, uri: str | os.PathLike[str], set_default: bool = True) -> None:
-        """Register the blueprint in an ``.rbl`` file, and let the table be shown with it, unless ``set_default=False``.
+        """Register the blueprint in an ``.rbl`` file, as the default one unless ``set_default=False``.
 
         Raises
         ------
@@ -333,7 +333,7 @@ class TableEntry(Entry, TableVersions):
 
     @changing
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
-        """Set the default blueprint of the table; None sets none. It may be registered later."""
+        """Set the default blueprint of the table; None clears it. It may be registered later."""
         self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
     @changing
@@ -370,6 +370,8 @@ class TableEntry(Entry, TableVersions):
         except NotFoundError:
             raise NotFoundError(f"Table with name {self.name} not found", hint="It was deleted.") from None
         return table_of(self._log, row, self._version)
+
+    _read_table = _table
 
     def _write_frame(self, table: LanceTable, frame: Any, *, replacing: bool) -> None:
 

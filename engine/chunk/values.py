@@ -31,12 +31,14 @@ Names: a column is called by the shortest of these that means one thing among al
 from __future__ import annotations
 
 import difflib
+import math
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -501,3 +503,34 @@ def _check_installed(library: str) -> None:
         import_module(library)
     except ImportError as error:
         raise MissingExtraError(f"{library} is not installed", hint=f"Install it: pip install {library}") from error
+
+
+def json_of(value: pa.Scalar) -> Any:
+    """A value as JSON data.
+
+    Times are text in ISO 8601, durations nanoseconds, bytes base64, and what JSON lacks is text.
+
+    >>> [json_of(value) for value in pa.array([1.5, None, float("nan")])]
+    [1.5, None, 'NaN']
+    >>> [json_of(pa.scalar(value, kind)) for value, kind in ((1_000_000_001, pa.timestamp("ns")), (b"ab", pa.binary()))]
+    ['1970-01-01T00:00:01.000000001', 'YWI=']
+    """
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_dictionary(kind):
+        return json_of(value.value)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [json_of(item) for item in value.values]
+    if pa.types.is_struct(kind):
+        return {name: json_of(item) for name, item in value.items()}
+    if pa.types.is_timestamp(kind):
+        return f"{value.cast(pa.string()).as_py()}".replace(" ", "T")
+    if pa.types.is_duration(kind):
+        return value.cast(pa.duration("ns")).value
+    plain = value.as_py()
+    if isinstance(plain, bytes):
+        return b64encode(plain).decode()
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
+    return plain if isinstance(plain, str | int | float | bool) else str(plain)

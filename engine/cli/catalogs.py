@@ -64,7 +64,7 @@ def list_entries(lake: str, everything: bool, as_json: bool, debug: bool) -> Non
     with reported(debug=debug):
         leave_out_what_nothing_needs()
 
-        entries = _opened(lake).entries(include_hidden=everything)
+        entries = opened_catalog(lake).entries(include_hidden=everything)
         facts, codes = [], []
         for entry in entries:
             try:
@@ -98,7 +98,7 @@ def show_dataset(lake: str, dataset: str | None, everything: bool, as_json: bool
     with reported(debug=debug):
         leave_out_what_nothing_needs()
 
-        show_segments(lake, _one_dataset(lake, dataset), everything=everything, as_json=as_json)
+        show_segments(lake, one_dataset_at(lake, dataset), everything=everything, as_json=as_json)
 
 
 @catalog.command("create")
@@ -183,7 +183,7 @@ def maintain_catalog(lake: str, debug: bool) -> None:
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
-        _opened(lake).do_global_maintenance()
+        opened_catalog(lake).do_global_maintenance()
 
 
 @catalog.command("forget")
@@ -238,7 +238,7 @@ def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet:
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         with warnings_as_lines(lake):
-            report = _opened(lake).copy_to(destination)
+            report = opened_catalog(lake).copy_to(destination)
         if as_json:
             echo_json(report.to_dict())
         elif not quiet:
@@ -251,7 +251,7 @@ add_version_commands(
     together(_LAKE, click.argument("entry")),
     lambda lake, entry: _entry(lake, entry),
     together(_LAKE, click.argument("entry", required=False, metavar="[ENTRY]")),
-    lambda lake, entry: _opened(lake) if entry is None else _entry(lake, entry),
+    lambda lake, entry: opened_catalog(lake) if entry is None else _entry(lake, entry),
 )
 
 
@@ -384,7 +384,7 @@ def sql(
         from .query_output import write_table
 
         with _failing():
-            frame = _opened(lake).ctx.sql(statement)
+            frame = opened_catalog(lake).ctx.sql(statement)
             schema = frame.schema()
         shown = _SHOWN if limit is None else limit
         if output is not None:
@@ -434,9 +434,7 @@ def _failing() -> Iterator[None]:
 )
 @click.option("--contents", multiple=True, metavar="EXPR", help="Only columns of these entities; repeatable.")
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
-@click.option(
-    "--executor", type=EXECUTORS, help="Read in this process, on Spark, or wherever it is quicker (the default)."
-)
+@click.option("--executor", type=EXECUTORS, help="Where to read. Default: wherever it is quicker.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the events as OUT.parquet or OUT.arrow.")
 @click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE, which is created if needed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
@@ -482,7 +480,7 @@ def find(
             )
             events = frame.to_arrow_table()
         if into_table is not None:
-            client = _opened(lake)
+            client = opened_catalog(lake)
             if into_table not in client.table_names(include_hidden=True):
                 client.create_table(into_table, events.schema)
             client.get_table(into_table).append(events)
@@ -538,9 +536,10 @@ def _show_samples(dataset: str, spec: SampleSpec, job: TrainingJob, epoch: int, 
     """Print what a job has: its samples and their order, its fields, and the first samples of an epoch."""
     import pyarrow as pa
 
+    from ..chunk import json_of
     from ..training import samples_table
     from .inspection import Heading, print_columns
-    from .query_display import json_of, print_table
+    from .query_display import print_table
 
     table = samples_table(job, epoch, limit)
     values = list(table.schema)[table.column_names.index("is_repeat") + 1 :]
@@ -664,7 +663,7 @@ def _client(lake: str) -> CatalogClient:
     return CatalogClient(lake)
 
 
-def _opened(lake: str) -> CatalogClient:
+def opened_catalog(lake: str) -> CatalogClient:
     """Open an existing catalog. Raises ``SourceMissingError`` if there is none."""
     from ..catalog import is_catalog
 
@@ -680,20 +679,20 @@ def _opened(lake: str) -> CatalogClient:
 
 def dataset_at(lake: str, name: str) -> DatasetEntry:
     """A dataset of an existing catalog. Raises ``SourceMissingError``, ``NotFoundError`` if there is none."""
-    return _opened(lake).get_dataset(name)
+    return opened_catalog(lake).get_dataset(name)
 
 
 def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
-    client = _opened(lake)
+    client = opened_catalog(lake)
     is_table = name in client.table_names(include_hidden=True)
     return client.get_table(name) if is_table else client.get_dataset(name)
 
 
-def _one_dataset(lake: str, name: str | None) -> DatasetEntry:
+def one_dataset_at(lake: str, name: str | None) -> DatasetEntry:
     """The dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
     from ..catalog import one_dataset
 
-    return one_dataset(_opened(lake), name)
+    return one_dataset(opened_catalog(lake), name)
 
 
 def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: str, dataset: str) -> None:
@@ -785,7 +784,7 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:
     """Check entries, print each fault, or the entries without one, and return the exit code."""
-    client = _opened(lake)
+    client = opened_catalog(lake)
     faults = client.check(names or None)
     for fault in faults if as_json else ():
         click.echo(json.dumps(fault.to_dict(), ensure_ascii=False))

@@ -1,8 +1,9 @@
-"""Checks: are files and stores what was written (``verify``), and is a pipeline fit to run (``check``)?"""
+"""Checks: of what was written (``verify``), of what recordings mean (``doctor``), of pipelines (``check``)."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,16 @@ from ..locations import Location, local_path, located, reading_location
 from ..rrd import Findings, Verification, verify_file
 from ..storage import ObjectUrl
 from ..units import counted, rows_in_chunks
+from .catalogs import place_at
 from .complaints import FAILED, complain, echo_json, error_facts, exit_code, show, warnings_as_lines
+from .inspection import Heading, print_columns
 from .jobs import ConversionJob, find_inputs, stores_of
-from .options import ConvertOptions
+from .options import ConvertOptions, chosen_executor
 from .outputs import is_mcap
 from .standard_streams import as_given, as_known
 
 if TYPE_CHECKING:
+    from ..doctor import Diagnosis
     from ..pipelines import Pipeline
     from ..stream import LazyChunkStream, Node
 
@@ -72,6 +76,92 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
         click.echo(_total(count, len(codes), faults, total.verification(), tables))
     if codes:
         raise click.exceptions.Exit(min(codes))
+
+
+def diagnose_all(
+    arguments: Sequence[str],
+    *,
+    dataset: str | None,
+    segments: tuple[str, ...],
+    kinds: tuple[str, ...],
+    reading: dict[str, Any],
+    executor: str | None,
+    master: str | None,
+    conf: dict[str, str],
+    html: str | None,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
+) -> None:
+    """Diagnose inputs: print a line and a table on each, and write a page of all; exit with code 1 if there are faults.
+
+    ``as_json``: an object on each finding.
+    """
+    from ..doctor import diagnose, joined
+
+    run: dict[str, Any] = {"executor": chosen_executor(executor, master, conf), "master": master, "conf": conf or None}
+    results: list[Diagnosis] = []
+    codes: list[int] = []
+    for path in _recordings_of(arguments, dataset):
+        try:
+            with warnings_as_lines(path):
+                result = diagnose(path, segments=segments or None, kinds=kinds or None, options=reading, **run)
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the other files are examined all the same)
+            show(error, debug=debug, path=path)
+            codes.append(exit_code(error))
+            continue
+        results.append(result)
+        if result.of_severity("error", "warning"):
+            codes.append(FAILED)
+        if as_json:
+            for finding in result:
+                echo_json({**finding.to_dict(), "source": as_given(finding.source)})
+        elif result.findings or not quiet:
+            _show_diagnosis(path, result)
+    if html is not None:
+        joined(results).save_html(html)
+    if codes:
+        raise click.exceptions.Exit(min(codes))
+
+
+def _recordings_of(arguments: Sequence[str], dataset: str | None) -> Iterator[Location]:
+    """The files and stores of arguments, each once, or the store of a dataset."""
+    if dataset is None:
+        yield from dict.fromkeys(item.path for argument in arguments for item in find_inputs(argument))
+        return
+    if len(arguments) != 1:
+        raise UsageError("--dataset is of one catalog", hint="Name it alone, or leave out the option for all datasets.")
+    yield place_at(arguments[0], dataset)
+
+
+_MOST_OF_A_KIND: Final = 20
+_HEADINGS: Final = ("severity", "kind", "segment", "place", "when", "value", "expected", "times")
+
+
+def _show_diagnosis(path: Location, diagnosis: Diagnosis) -> None:
+    """Print a line on an input, a table of its findings, and what to do about each kind."""
+    from ..doctor import KINDS
+
+    click.echo(f"{as_known(str(path))}: {diagnosis.summary}")
+    if not diagnosis.findings:
+        return
+    of_kind: Counter[str] = Counter()
+    rows = []
+    for finding in diagnosis:
+        of_kind[finding.kind] += 1
+        if of_kind[finding.kind] <= _MOST_OF_A_KIND:
+            place = " ".join(filter(None, (finding.entity_path, finding.subject)))
+            times = f"{finding.count:,}" if finding.count > 1 else ""
+            facts = (finding.severity, finding.kind, finding.segment or "", place, finding.when)
+            rows.append((*facts, finding.value, finding.expected, times))
+    if len({row[2] for row in rows}) == 1:
+        rows = [(*row[:2], "", *row[3:]) for row in rows]
+    print_columns([Heading(name, is_number=name == "times") for name in _HEADINGS], rows)
+    for kind, count in of_kind.items():
+        more = f" {count - _MOST_OF_A_KIND:,} more are in --json." if count > _MOST_OF_A_KIND else ""
+        click.echo(f"{kind}: {KINDS[kind].meaning}. {KINDS[kind].hint}{more}")
 
 
 def verify_output(job: ConversionJob) -> None:

@@ -13,7 +13,7 @@ from ..locations import located
 from .catalogs import catalog, find, place_at, register, samples, sql, store_words, unregister
 from .compare import compare, print_chunks
 from .complaints import FAILED, reported
-from .computed_tables import tables
+from .computed_tables import label, tables
 from .lerobot import export_lerobot
 from .looking import export, inspect, ls, query, show
 from .options import (
@@ -41,7 +41,7 @@ from .options import (
     together,
 )
 from .outputs import PICTURES, RECORDINGS, REPORT, WritingCommand, format_in_folder, output_option
-from .serving import serve
+from .serving import mcp, serve
 from .start import leave_out_what_nothing_needs, resolve_executor
 
 
@@ -238,6 +238,35 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
 
 
 @commands.command(cls=ReadingCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
+@click.option("--dataset", metavar="NAME", help="The dataset to examine, where FILE is a catalog. Default: all.")
+@click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
+@click.option("--kinds", multiple=True, metavar="KIND", help="Report only this kind of fault; repeatable.")
+@click.option("--executor", type=EXECUTORS, help="Who reads a dataset: this process, Spark, or whoever is quicker.")
+@SPARK
+@output_option("--html", writes=(".html",), metavar="FILE.html", help="Also write the findings as a page.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
+@DEBUG
+@QUIET
+def doctor(
+    inputs: tuple[str, ...],
+    overwrite: bool,  # noqa: ARG001 (it was checked)
+    debug: bool,
+    **given: Any,
+) -> None:
+    """Examine recordings for faults of meaning: clocks, rates, gaps, cameras, sensors, transforms, LeRobot metadata.
+
+    FILE is a file of any format, a pattern, a folder that is searched for recordings, a LeRobot dataset, a store of
+    recordings, or a lake. Files are read by this process, a dataset one segment a task. The exit code is 1 if there is
+    an error or a warning; notes do not count. For damaged files, see `chunkmill verify`.
+    """
+    with reported(debug=debug):
+        from .checks import diagnose_all
+
+        diagnose_all(inputs, debug=debug, **given)
+
+
+@commands.command(cls=ReadingCommand)
 @click.argument("landing", callback=check_place)
 @click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; created if missing.")
 @click.option("--dataset", metavar="NAME", help="The dataset of the catalog at --into; created if missing.")
@@ -286,6 +315,12 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
     help="Chunk layout of the recordings.",
 )
 @click.option("--replace-same-id", is_flag=True, help="Let a recording replace one with the same id from another file.")
+@click.option(
+    "--diagnose",
+    type=click.Choice(["warn", "quarantine"]),
+    help="Examine each file for faults of meaning, as `chunkmill doctor` does: warn of them, or also put files with "
+    "errors into quarantine.",
+)
 @click.option(
     "--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions are kept."
 )
@@ -465,8 +500,10 @@ for _command in (
     unregister,
     samples,
     serve,
+    mcp,
     sql,
     find,
+    label,
     tables,
 ):
     commands.add_command(_command)

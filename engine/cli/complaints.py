@@ -58,7 +58,10 @@ def show(error: Exception, *, debug: bool, path: Location | None = None) -> None
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     text = paragraph(error)
-    complain(text if path is None or str(path) in text else f"{path}: {text}")
+    if path is not None and str(path) not in text:
+        number, _, text = text.partition(": ")
+        text = f"{number}: {path}: {text}"
+    complain(text)
 
 
 def complain(text: str, *, kind: str = "error") -> None:
@@ -73,13 +76,15 @@ def exit_code(error: Exception) -> int:
 
 
 def paragraph(error: Exception) -> str:
-    """Describe an error in a few sentences: the fault, its place, and the remedy.
+    """Describe an error in a few sentences: its number, the fault, its place, and the remedy.
 
     >>> paragraph(FileNotFoundError(2, "No such file or directory", "drive.mcap"))
-    'drive.mcap: no such file or directory.'
+    'CM001: drive.mcap: no such file or directory.'
     """
-    if isinstance(error, ChunkmillError):
-        return str(error)
+    return str(error if isinstance(error, ChunkmillError) else ChunkmillError(_said(error)))
+
+
+def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror[0].lower()}{error.strerror[1:]}."
@@ -94,7 +99,7 @@ def paragraph(error: Exception) -> str:
 
 def error_facts(error: Exception) -> dict[str, Any]:
     """An error as JSON data, whatever it is."""
-    own_error = error if isinstance(error, ChunkmillError) else ChunkmillError(paragraph(error))
+    own_error = error if isinstance(error, ChunkmillError) else ChunkmillError(_said(error))
     facts = own_error.to_dict()
     return {**facts, "message": as_given(facts["message"]), "path": facts["path"] and as_given(facts["path"])}
 

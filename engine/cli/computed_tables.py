@@ -1,4 +1,4 @@
-"""``chunkmill tables``: plan and fill computed columns of Lance tables, refresh views, and list failures.
+"""``chunkmill tables``: plan and fill computed columns, refresh views, list failures; ``chunkmill label``: add labels.
 
 As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
 """
@@ -17,9 +17,10 @@ import click
 
 from ..errors import UsageError
 from ..units import counted, seconds_of, size, utc_time
+from .catalogs import one_dataset_at
 from .complaints import reported, warnings_as_lines
 from .history import add_version_commands
-from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, together
+from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, parse_tick, together
 from .start import leave_out_what_nothing_needs
 
 if TYPE_CHECKING:
@@ -44,6 +45,40 @@ _STALE = click.option(
     "--recompute-stale", is_flag=True, help="Also compute rows again that were updated after they were computed."
 )
 _WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, _MODULES, _TASK_SIZE, _STALE)
+
+
+@click.command()
+@click.argument("lake", callback=check_place)
+@click.argument("table")
+@click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
+@click.option("--verdict", required=True, metavar="WORD", help="accept, reject, or a word of your own.")
+@click.option("--note", metavar="TEXT", help="A text about it.")
+@click.option("--start", callback=parse_tick, metavar="TIME", help="Where the labelled part begins, as for query.")
+@click.option("--end", callback=parse_tick, metavar="TIME", help="Where it ends. Default: with the segment.")
+@click.option("--index", metavar="NAME", help="The timeline of --start and --end. Default: any, if all have one type.")
+@click.option("--who", metavar="NAME", help="Who says so. Default: the user of this process.")
+@click.option("--dataset", metavar="NAME", help="The dataset of the segments. Default: the only one.")
+@DEBUG
+@QUIET
+def label(
+    lake: str,
+    table: str,
+    segments: tuple[str, ...],
+    verdict: str,
+    dataset: str | None,
+    debug: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Append a label of each SEGMENT to TABLE of LAKE, which is created if needed.
+
+    Of several labels of one part by one person the last one counts. Labels of several writers at once are all kept.
+    """
+    with reported(debug=debug):
+        leave_out_what_nothing_needs()
+        count = one_dataset_at(lake, dataset).label(table, segments, verdict, **options)
+        if not quiet:
+            click.echo(f"{table}: {counted(count, 'label')} appended", err=True)
 
 
 @click.group(cls=CommandGroup)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
-from base64 import b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 import pyarrow as pa
@@ -17,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..chunk import json_of
 from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
 from ..reports import RunReport
@@ -161,41 +160,10 @@ def text_of(value: pa.Scalar) -> str:
 
 
 def print_objects(batches: Iterable[pa.RecordBatch]) -> None:
-    """Print each row as a JSON object on a line, by :func:`json_of`."""
+    """Print each row as a JSON object on a line, by :func:`~chunkmill.engine.chunk.json_of`."""
     for batch in batches:
         for row in range(len(batch)):
             echo_json({name: json_of(batch.column(at)[row]) for at, name in enumerate(batch.schema.names)})
-
-
-def json_of(value: pa.Scalar) -> Any:
-    """A value as JSON data.
-
-    Times are text in ISO 8601, durations nanoseconds, bytes base64, and what JSON lacks is text.
-
-    >>> [json_of(value) for value in pa.array([1.5, None, float("nan")])]
-    [1.5, None, 'NaN']
-    >>> [json_of(pa.scalar(value, kind)) for value, kind in ((1_000_000_001, pa.timestamp("ns")), (b"ab", pa.binary()))]
-    ['1970-01-01T00:00:01.000000001', 'YWI=']
-    """
-    kind = value.type
-    if not value.is_valid:
-        return None
-    if pa.types.is_dictionary(kind):
-        return json_of(value.value)
-    if _is_list(kind):
-        return [json_of(item) for item in value.values]
-    if pa.types.is_struct(kind):
-        return {name: json_of(item) for name, item in value.items()}
-    if pa.types.is_timestamp(kind):
-        return f"{value.cast(pa.string()).as_py()}".replace(" ", "T")
-    if pa.types.is_duration(kind):
-        return value.cast(pa.duration("ns")).value
-    plain = value.as_py()
-    if isinstance(plain, bytes):
-        return b64encode(plain).decode()
-    if isinstance(plain, float) and not math.isfinite(plain):
-        return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
-    return plain if isinstance(plain, str | int | float | bool) else str(plain)
 
 
 def _text(value: pa.Scalar) -> str:

@@ -1,4 +1,4 @@
-"""``chunkmill serve``: a lake on a port for Rerun's SDK and viewer, and the tokens of its clients.
+"""``chunkmill serve``: a lake on a port for Rerun's SDK and viewer, and the tokens of its clients; ``chunkmill mcp``.
 
 As in ``commands``, click alone is imported; no JVM is started.
 """
@@ -24,6 +24,7 @@ from ..errors import ChunkmillError, UsageError
 from ..limits import keep_freed_memory, let_glibc_serve_arrow
 from ..locations import located
 from ..units import bytes_of, utc_time
+from .catalogs import opened_catalog
 from .complaints import reported
 from .options import DEBUG, QUIET, CommandGroup, check_place
 from .start import leave_out_what_nothing_needs
@@ -426,3 +427,36 @@ def _stop_signals() -> Iterator[threading.Event]:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
+
+
+# --- agents
+
+
+@click.command()
+@_LAKE
+@click.option(
+    "--max-rows", type=click.IntRange(1), default=1_000, show_default=True, metavar="N", help="Rows of one answer."
+)
+@click.option("--max-bytes", default="100 kB", show_default=True, metavar="SIZE", help="The size of one answer.")
+@click.option(
+    "--max-seconds",
+    type=click.IntRange(1, 86_400),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Time of one call.",
+)
+@click.option("--max-memory", default="2 GiB", show_default=True, metavar="SIZE", help="The memory of one call.")
+@DEBUG
+def mcp(lake: str, max_rows: int, max_bytes: str, max_seconds: int, max_memory: str, debug: bool) -> None:
+    """Serve tools that read LAKE to an agent, by the Model Context Protocol; needs the extra 'mcp'.
+
+    An agent's program starts this command and talks to its standard input and output. The tools list, describe, query,
+    find and plot. They write nothing, and they cannot name anything outside LAKE.
+    """
+    with reported(debug=debug):
+        from ..agents import CallLimits, lake_server
+
+        limits = CallLimits(max_rows, bytes_of(max_bytes), max_seconds, bytes_of(max_memory))
+        opened_catalog(lake)
+        lake_server(lake, limits).run("stdio")

@@ -74,7 +74,7 @@ class Execution:
 
     def _check(self) -> None:
         if self._is_closed:
-            raise SessionError("the rows of a query were asked for after its end", hint="Ask for them again.")
+            raise SessionError("the rows of a query were requested after its end", hint="Run the query again.")
 
     def close(self) -> None:
         """End what runs, and remove all files."""

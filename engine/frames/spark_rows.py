@@ -215,7 +215,7 @@ class SparkRows:
                 if self._error is not None:
                     raise self._error
                 if self._is_closed:
-                    raise SessionError("the rows of a query were asked for after its end", hint="Ask for them again.")
+                    raise SessionError("the rows of a query were requested after its end", hint="Run the query again.")
                 if state.file is not None:
                     state.waiting.add(own)
                     break

@@ -17,8 +17,10 @@ from pathlib import PurePath, PurePosixPath
 from typing import Final
 
 from ...readers import rrd_suffix, stem_of
+from ..doctor import Finding, PipedRecording, examine
 from ..errors import (
     ChunkmillError,
+    FaultyDataError,
     ReadWarning,
     SameRecordingError,
     SchemaConflictError,
@@ -70,6 +72,10 @@ from .files import (
 from .quarantine import FileQuarantine
 
 _NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
+DIAGNOSE: Final = ("warn", "quarantine")
+"""What becomes of a file with faults of meaning: it is stored with warnings; or those with errors are not stored."""
+_MOST_SAID: Final = 10
+"""Findings of a file that are written out; a diagnosis of the file gives all."""
 _PAUSES: Final = (0.5, 2.0)
 """Seconds before a file that failed for a reason that may pass is tried again."""
 
@@ -81,6 +87,7 @@ class BatchOptions:
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
     ``dataset``: the store's dataset in a catalog, which has one type for each column, as long as the catalog has it.
+    ``diagnose``: what becomes of files with faults of meaning, one of :data:`DIAGNOSE`; None: nobody looks.
     """
 
     source: Location
@@ -91,6 +98,7 @@ class BatchOptions:
     rrds: Location | None
     replace_same_id: bool = False
     dataset: os.PathLike[str] | None = None
+    diagnose: str | None = None
 
 
 @dataclass
@@ -103,12 +111,14 @@ class _File:
     replaces: list[RecordingEntry] = field(default_factory=list)
     group: Group | None = None
     result: FileResult | None = None
+    findings: tuple[Finding, ...] | None = None
     twin: _File | None = None
     """The file of the same batch that has the same content, and came first."""
 
     def end(self, outcome: Outcome, error: Exception | None = None) -> None:
         """Set the outcome of a file that gives no recording."""
-        self.result = FileResult(self.file, outcome, self.digest, error=None if error is None else error_record(error))
+        said = None if error is None else error_record(error)
+        self.result = FileResult(self.file, outcome, self.digest, error=said, findings=self.findings or ())
 
     @property
     def is_open(self) -> bool:
@@ -314,6 +324,7 @@ class BatchRunner:
         for candidate in candidates:
             if candidate.is_open and candidate.group is None:
                 self._plan(candidate, ids)
+        self._diagnose([f for f in candidates if f.is_open and f.group is None])
         todo = [f for f in candidates if f.is_open and f.group is None]
         for pause in (*_PAUSES, None):
             again: list[_File] = []
@@ -338,6 +349,58 @@ class BatchRunner:
         destination = str(self._writer.folder.path)
         options = self._options
         return run_laid_out([f.outputs for f in todo], options.profile, staging, destination, options.run)
+
+    def _diagnose(self, candidates: Sequence[_File]) -> None:
+        """Examine recordings as the pipeline gives them, before they are laid out."""
+        if self._options.diagnose is None:
+            return
+        todo = [candidate for candidate in candidates if candidate.findings is None]
+        for pause in (*_PAUSES, None):
+            again: list[_File] = []
+            for candidate, result in self._examined(todo):
+                if not isinstance(result, Exception):
+                    self._judge(candidate, result)
+                elif is_of_all(result):
+                    raise result
+                elif pause is not None and getattr(result, "transient", False):
+                    again.append(candidate)
+                elif self._options.diagnose == "quarantine":
+                    candidate.end(Outcome.QUARANTINED, self._explained(result))
+                else:
+                    text = f"{candidate.file.path}: could not be examined: {result}"
+                    warnings.warn(text, ReadWarning, stacklevel=2)
+            if not again or pause is None:
+                return
+            time.sleep(pause)
+            todo = again
+
+    def _examined(self, candidates: Sequence[_File]) -> Iterator[tuple[_File, list[Finding] | Exception]]:
+        """The findings of each file, or the reason why there are none."""
+        recordings = [
+            (candidate, PipedRecording(store.recording_id, work, candidate.file.size))
+            for candidate in candidates
+            for store, work in candidate.outputs
+            if store.kind == "recording"
+        ]
+        findings: dict[str, list[Finding] | Exception] = {candidate.file.path: [] for candidate in candidates}
+        results = examine([recording for _, recording in recordings], self._options.run)
+        for (candidate, recording), result in zip(recordings, results, strict=True):
+            path = candidate.file.path
+            said = findings[path]
+            if isinstance(result, Exception):
+                findings[path] = result
+            elif not isinstance(said, Exception):
+                said += [finding.within(path, recording.recording_id) for finding in result.findings]
+        return ((candidate, findings[candidate.file.path]) for candidate in candidates)
+
+    def _judge(self, candidate: _File, findings: Sequence[Finding]) -> None:
+        """Warn of findings, and end a file with errors if that is wanted."""
+        candidate.findings = tuple(findings)
+        for finding in findings[:_MOST_SAID]:
+            warnings.warn(f"{finding.source}: {finding}. {finding.hint}", ReadWarning, stacklevel=2)
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors and self._options.diagnose == "quarantine":
+            candidate.end(Outcome.QUARANTINED, _faulty(errors))
 
     def _plan(self, candidate: _File, ids: set[Key]) -> None:
         """Open a file, and plan what becomes of it."""
@@ -424,6 +487,7 @@ class BatchRunner:
             chunks=len(chunks),
             rows=sum(c.entry.header.num_rows for c in chunks),
             bytes_out=sum(c.entry.size for c in chunks),
+            findings=candidate.findings or (),
         )
 
 
@@ -444,6 +508,16 @@ def _refusal(candidate: _File, key: Key, other: str) -> ChunkmillError:
         path=candidate.file.path,
         hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
         "try this file again with `chunkmill quarantine retry`.",
+    )
+
+
+def _faulty(errors: Sequence[Finding]) -> ChunkmillError:
+    more = f"; and {len(errors) - _MOST_SAID:,} more" if len(errors) > _MOST_SAID else ""
+    return FaultyDataError(
+        "; ".join(map(str, errors[:_MOST_SAID])) + more,
+        path=errors[0].source,
+        hint=f"{errors[0].hint} To take the file as it is, ingest with --diagnose warn, and try it again with "
+        "`chunkmill quarantine retry`.",
     )
 
 

@@ -24,6 +24,7 @@ import xxhash
 
 from ...readers import stem_of
 from ..chunk import Schema
+from ..doctor import Finding
 from ..errors import (
     ChunkmillError,
     NotFoundError,
@@ -94,6 +95,8 @@ class FileResult:
     rows: int = 0
     bytes_out: int = 0
     error: dict[str, Any] | None = None
+    findings: tuple[Finding, ...] = ()
+    """What the diagnosis has found, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..storage import ObjectUrl
 from ..stream import LazyChunkStream, PlaceholderSource
 from ..units import seconds_of
 from ..writers import ExportSpec
-from .batch import BatchOptions, BatchRunner
+from .batch import DIAGNOSE, BatchOptions, BatchRunner
 from .checkpoint import HIDDEN_HOME, Checkpoint
 from .files import Disposal, SourceDone
 from .landing import Landing, Lister
@@ -88,6 +88,9 @@ class Ingest:
     replace_same_id
         Whether a recording replaces one with the same id from another file. Otherwise it is refused, and its file goes
         into quarantine.
+    diagnose
+        Check the data of each file, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of faults,
+        ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
     keep_versions
         How long old versions of the store are kept for readers.
     compact_every
@@ -133,6 +136,7 @@ class Ingest:
         parquet: Mapping[str, Any] | None = None,
         application_id: str | None = None,
         replace_same_id: bool = False,
+        diagnose: str | None = None,
         keep_versions: float | str = "1h",
         compact_every: int | None = None,
         lerobot: str | os.PathLike[str] | None = None,
@@ -165,7 +169,7 @@ class Ingest:
             application_id=application_id,
             executor=self._run.executor,
         )
-        self._replace_same_id = replace_same_id
+        self._replace_same_id, self._diagnose = replace_same_id, _policy(diagnose)
         done = _source_done(source_done)
         if archive is not None and done is not SourceDone.ARCHIVE:
             raise UsageError(
@@ -235,6 +239,7 @@ class Ingest:
                 rrds=places.rrds,
                 replace_same_id=self._replace_same_id,
                 dataset=self._dataset,
+                diagnose=self._diagnose,
             )
             parts = IngestParts(
                 query_id=identity.query_id,
@@ -335,6 +340,12 @@ def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
     if executor == "spark":
         pipeline.check_travels(made)
     return pipeline
+
+
+def _policy(diagnose: str | None) -> str | None:
+    if diagnose is not None and diagnose not in DIAGNOSE:
+        raise UsageError(f"diagnose is one of {' and '.join(DIAGNOSE)}, not {diagnose!r}")
+    return diagnose
 
 
 def _source_done(given: str) -> SourceDone:

@@ -189,7 +189,7 @@ def _opened(folder: Folder, kind: str, number: int) -> tuple[bytes, int, str]:
         raise UnsupportedError(
             f"this file of the landing log has format {version}, which is not known here",
             path=place,
-            hint="It was written by a newer release; go on with that.",
+            hint="It was written by a newer release; continue with that.",
         )
     body = data[end + 1 :]
     if _digest(header, body) != digest:

@@ -67,7 +67,7 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
                 name, said = token[1], token[0]
                 if said in (";", "--", "/*"):
                     raise UsageError(
-                        f"{self._named([expression])}: it goes on after {said!r}",
+                        f"{self._named([expression])}: there is more after {said!r}",
                         hint="Write one expression of SQL, without comments.",
                     )
                 if name is not None and name in self._source.schema.names:
@@ -87,7 +87,7 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
                 "no column has an index of words", hint="Make one, create_fts_index(column), or name fts_columns=."
             ) from None
         if "request at least one column" in said:
-            raise UsageError("what is asked for names no column of the table", hint="Ask for one, too.") from None
+            raise UsageError("the selection names no column of the table", hint="Select a column, too.") from None
         if "Lance file" in said or not any(word in said for word in _BAD_SQL):
             return  # a file is damaged
         expressions = [

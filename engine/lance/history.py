@@ -215,8 +215,8 @@ class TableVersions:
 
         The columns are ``version``, ``made_at``, ``author`` (a user of the machine that made it), ``operation``
         (``append``, ``update``, ``delete``, ``fill_columns``, ``compact``, ``restore`` …), ``restored`` (the version
-        that a ``restore`` has brought back), ``tags``, and its ``rows``, ``fragments`` and ``bytes``. The
-        author of a version is null where another program or an earlier release has written it.
+        that a ``restore`` has brought back), ``tags``, and its ``rows``, ``fragments`` and ``bytes``. The author of
+        versions by other programs or earlier releases is null.
         """
         return self._history().table()
 
@@ -225,7 +225,7 @@ class TableVersions:
         return self._history().tags()
 
     def tag(self, name: str, version: VersionPoint | None = None, *, move: bool = False) -> int:
-        """Give a version a name, and return its number. Until :meth:`untag` no cleanup removes the version.
+        """Name a version, and return its number. Cleanups keep the version until :meth:`untag`.
 
         Parameters
         ----------
@@ -239,18 +239,18 @@ class TableVersions:
         Raises
         ------
         AlreadyExistsError
-            The tag names another version, and is not to move.
+            The tag names another version, and ``move`` is false.
         NotFoundError
             There is no such version.
         ValueError
-            It is not a name that a tag can have.
+            The name is invalid.
         WriteError
             The table cannot be written.
         """
         return self._history().tag(name, version, move=move)
 
     def untag(self, name: str) -> None:
-        """Remove a tag. Its version goes with the next cleanup that removes versions of its age.
+        """Remove a tag. Later cleanups may then remove its version.
 
         Raises
         ------
@@ -262,18 +262,17 @@ class TableVersions:
         self._history().untag(name)
 
     def restore(self, version: VersionPoint) -> int:
-        """Make the rows and columns of a version those of the table again, and return the number of the newest version.
+        """Restore the rows and columns of a version, and return the number of the newest version.
 
-        It is a commit on top, so the history stays. Indexes and computed columns come back as they were: a column's
-        values go with the inputs and the function that the version has, and ``plan_backfill`` says what is out of date.
-        A view of the table keeps its rows until it is refreshed.
+        It adds a version, so the history stays. Indexes and computed columns are restored, too; ``plan_backfill`` shows
+        outdated values. A view of the table keeps its rows until you refresh it.
 
         Raises
         ------
         NotFoundError
-            There is no such version or tag, or the version of a time was removed.
+            The version or tag does not exist, or was removed.
         ReadError
-            Files of the version are gone or damaged.
+            Files of the version are missing or damaged.
         WriteError
             The table cannot be written.
         """
@@ -282,7 +281,7 @@ class TableVersions:
     def diff(
         self, before: VersionPoint, after: VersionPoint | None = None, *, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows that are not the same in two versions; each is given as for :meth:`at`, None is the newest.
+        """The rows that differ between two versions, given as for :meth:`at`; None is the newest.
 
         The columns are ``_change`` (``added``, ``changed`` or ``removed``), ``_rowid``, and those of the table, or
         ``columns`` of them: of added and changed rows as of ``after``, of removed ones as of ``before``. With

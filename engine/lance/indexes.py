@@ -48,7 +48,7 @@ class TextIndex:
         self.make(lance.write_dataset(pa.table({INSTANCE: [""]}), "memory://"), anew=True)
 
     def make(self, dataset: Any, *, anew: bool) -> None:
-        """Make the index of all rows, where there is none, or anew."""
+        """Index all rows; keep an existing index unless ``anew``."""
         if not anew and _has_index(dataset):
             return
         try:

@@ -175,7 +175,7 @@ class LanceTable(LancePlace):
     def _at(self, version: int | None, check: Callable[[Any], None] = lambda _: None) -> FragmentReader:
         check_argument("version", version, int, type(None))
         if version is not None and version < 1:
-            raise UsageError(f"versions of a table are numbered from 1, and {version} is asked for")
+            raise UsageError(f"versions of a table are numbered from 1, got {version}")
         with self.reading():
             dataset = self.open(version)
             check(dataset)

@@ -187,7 +187,7 @@ def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, m
             position = message.offset + message.size
         if position != start:
             raise ReadError(
-                f"the footer places a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where none begins",
+                f"the footer places a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where no chunk begins",
                 path=file.path,
                 offset=start,
                 hint="The file was changed after it was written, or its writer is faulty; read it with recover=True.",

@@ -1,15 +1,17 @@
-"""Statistics of values: bounds, counts and few texts of the leaves of components, one cell for each chunk and leaf.
+"""Statistics of values: bounds, counts and few texts of the leaves of components, one cell for each zone and leaf.
 
 A **leaf** is a path in the values of a component: fields of structs by their names (``.x``), elements of lists of a
 fixed size up to 16 by their places (``[0]``), all elements of other lists as one (``[]``). It holds numbers,
 booleans or texts. Lists of ``uint8`` are bytes, and have none.
 
-A piece of statistics belongs to the piece of times (:mod:`.times`) of the same chunks. It has the bytes of two columns,
-like a piece of times: ``about`` says in JSON which leaves there are, how many cells each has, and the texts; ``cells``
-has their fields, one field of all cells behind the other. Bounds are 32-bit floats, of 64-bit integers 64-bit floats,
-rounded outward: a value is never outside of them. NaN is not within bounds, but noted.
+A **zone** is a chunk, or consecutive small chunks of an entity with together about 256 rows, so that the
+bytes of statistics do not grow with the number of chunks (``benchmarks/bench_find.py``).
 
-Leaves are reduced many chunks at once: 3 µs for a chunk of one scalar, 9 µs for one of 23 leaves (2 cores).
+A piece of statistics belongs to the piece of times (:mod:`.times`) of the same chunks. It has the bytes of two columns,
+like a piece of times: ``about`` says in JSON which leaves there are, how many cells each has, the texts, and how many
+chunks are in zones; ``cells`` has the zones of these chunks, and the fields of cells, one field of all behind the
+other. Bounds are 32-bit floats, of 64-bit integers 64-bit floats, rounded outward: a value is never outside of them.
+NaN is not within bounds, but noted.
 """
 
 from __future__ import annotations
@@ -53,22 +55,28 @@ _MANY: Final = 255
 """The number of texts of a cell that does not list them."""
 
 _HELD_BYTES: Final = 8 * MIB
-_HELD_CHUNKS: Final = 1024
+_HELD_CHUNKS: Final = 4096
 """Bytes and number of chunks that wait to be reduced together."""
+
+_ZONE_ROWS: Final = 256
+"""Rows of a chunk from which it is a zone of its own."""
 
 _BLOCK: Final = 64
 _LONG: Final = 1024
-"""Values of a chunk from which its bounds are found by itself, in blocks: four times as quickly."""
+"""Values of a zone from which its bounds are found by itself, in blocks."""
+
+_FEW_BYTES: Final = 1 << 16
+"""Bytes of a leaf up to which others are reduced with it."""
 
 _HAS_NAN: Final = 1
 
 
 class LeafStatistics(NamedTuple):
-    """Statistics of a leaf in some chunks. A chunk that is not ``is_known`` may have any values.
+    """Statistics of a leaf in some chunks: of each chunk those of its zone, so its own values may be fewer.
 
-    Values that are neither null nor NaN are from ``low`` to ``high``; without any, ``low`` is larger. ``num_values``
-    are not null. ``nulls`` counts null values and rows without one. ``texts`` are all that there are; None where they
-    are not listed.
+    A chunk that is not ``is_known`` may have any values. Values that are neither null nor NaN are from ``low`` to
+    ``high``; without any, ``low`` is larger. ``num_values`` are not null. ``nulls`` counts null values and rows without
+    one. ``texts`` are all that there are; None where they are not listed.
     """
 
     is_known: Mask
@@ -151,7 +159,9 @@ def leaf_paths(kind: pa.DataType, path: str = "") -> Iterator[str]:
 # --- writing
 
 _FIELDS: Final[dict[str, np.dtype[Any]]] = {
-    "chunk": np.dtype("<u4"),
+    "member": np.dtype("<u4"),
+    "member_zone": np.dtype("<u4"),
+    "zone": np.dtype("<u4"),
     "count": np.dtype("<u4"),
     "nulls": np.dtype("<u4"),
     "flags": np.dtype("u1"),
@@ -162,7 +172,9 @@ _FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "texts": np.dtype("u1"),
     "codes": np.dtype("<u4"),
 }
-"""The fields of cells, in the order in which they lie: of all cells, of those with bounds, and of those of texts."""
+"""The fields in the order in which they are stored: the chunks in zones and the zone of each, the fields of all cells,
+of those with bounds, and of those of texts.
+"""
 
 _NUMBERS: Final = "numbers"
 _WIDE: Final = "wide"
@@ -177,9 +189,9 @@ Cells = dict[str, Numbers]
 
 
 class _Group(NamedTuple):
-    """Values of some chunks: chunk ``i`` has those from ``ends[i]`` to before ``ends[i + 1]``, and has ``nulls``."""
+    """Values of zones: that of ``zones[i]`` has those from ``ends[i]`` to before ``ends[i + 1]``, and ``nulls[i]``."""
 
-    numbers: Integers
+    zones: Integers
     values: pa.Array
     ends: Integers
     nulls: Integers
@@ -191,7 +203,7 @@ class _Group(NamedTuple):
         is_valid = self.values.is_valid()
         ends = _sums(is_valid.to_numpy(zero_copy_only=False))[self.ends]
         nulls = self.nulls + np.diff(self.ends) - np.diff(ends)
-        return _Group(self.numbers, self.values.filter(is_valid), ends, nulls)
+        return _Group(self.zones, self.values.filter(is_valid), ends, nulls)
 
     def elements(self) -> _Group:
         """The elements of its lists, which are not null; a list without any counts as a null."""
@@ -206,7 +218,7 @@ class _Group(NamedTuple):
         nulls = self.nulls
         if not lengths.all():
             nulls = nulls + np.diff(_sums(lengths == 0)[self.ends])
-        return _Group(self.numbers, lists.flatten(), ends, nulls)
+        return _Group(self.zones, lists.flatten(), ends, nulls)
 
 
 def _sums(sizes: Numbers) -> Integers:
@@ -215,25 +227,49 @@ def _sums(sizes: Numbers) -> Integers:
     return sums
 
 
+def _zone_firsts(ends: Integers, entities: Integers) -> Integers:
+    """The first chunk of each zone; chunks of one entity follow one another."""
+    sizes = np.diff(ends)
+    begins = np.append(True, np.diff(entities) != 0)
+    starts = ends[:-1] - ends[:-1][begins][np.cumsum(begins) - 1]
+    begins[1:] |= np.diff(starts // _ZONE_ROWS) != 0
+    is_long = sizes >= _ZONE_ROWS
+    begins |= is_long
+    begins[1:] |= is_long[:-1]
+    return np.flatnonzero(begins)
+
+
+class _Waiting(NamedTuple):
+    """Values of one component: numbers of chunks, their entities, and the values of each."""
+
+    numbers: list[int]
+    entities: list[int]
+    arrays: list[pa.ListArray]
+
+
 class StatisticsWriter:
     """Collects the statistics of chunks, and makes a piece of them.
 
-    It holds the values of at most 1,024 chunks, and of those that make up 8 MiB, until they are reduced.
+    It holds the values of at most 4,096 chunks, and of those that make up 8 MiB, until they are reduced.
     """
 
     def __init__(self) -> None:
         self._skipped: set[str] = set()
         self._cells: dict[tuple[str, str, str], list[Cells]] = {}
         self._texts: dict[tuple[str, str], dict[str, int]] = {}
+        self._members: list[tuple[Integers, Integers]] = []
+        self._zones = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._waiting: dict[str, tuple[list[int], list[pa.ListArray]]] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._entities: dict[str, int] = {}
         self._held = self._chunks = 0
 
     def add(self, number: int, data: ChunkData, held: int = 0) -> None:
         """Take note of the chunk of a number, each of whose values holds ``held`` bytes, or else its own."""
         waiting = self._waiting
+        entity = self._entities.setdefault(data.entity_path, len(self._entities))
         size = held
         for component in data.components:
             name = component.descriptor.component
@@ -245,9 +281,10 @@ class StatisticsWriter:
                 if not has_leaves(values.type.value_type):
                     self._skipped.add(name)
                     continue
-                some = waiting[name] = [], []
-            some[0].append(number)
-            some[1].append(values)
+                some = waiting[name] = _Waiting([], [], [])
+            some.numbers.append(number)
+            some.entities.append(entity)
+            some.arrays.append(values)
             if not held:
                 size += values.get_total_buffer_size()
         self._held += size
@@ -264,41 +301,60 @@ class StatisticsWriter:
             texts = list(self._texts.get((component, path), ())) if kind == _TEXTS else []
             if len(texts) > _MOST_TEXTS_OF_PIECE:
                 continue
-            leaves.append((component, path, kind, sum(len(cells["chunk"]) for cells in parts), texts))
+            leaves.append((component, path, kind, sum(len(cells["zone"]) for cells in parts), texts))
             for cells in parts:
                 for name, values in cells.items():
                     fields[name].append(values)
+        for members, zones in self._members:
+            fields["member"].append(members)
+            fields["member_zone"].append(zones)
+        about = {"members": sum(len(members) for members, _ in self._members), "leaves": leaves}
         columns = [
             np.concatenate([np.empty(0, dtype), *fields[name]], dtype=dtype, casting="unsafe")
             for name, dtype in _FIELDS.items()
         ]
-        self._cells, self._texts = {}, {}
+        self._cells, self._texts, self._members, self._zones = {}, {}, [], 0
         return {
-            "about": np.frombuffer(json.dumps(leaves, ensure_ascii=False).encode(), np.uint8),
+            "about": np.frombuffer(json.dumps(about, ensure_ascii=False).encode(), np.uint8),
             "cells": np.frombuffer(b"".join(column.tobytes() for column in columns), np.uint8),
         }
 
     def _reduce(self) -> None:
-        for component, (numbers, arrays) in self._waiting.items():
-            first = arrays[0].type
-            if len(arrays) == 1 or all(values.type == first for values in arrays):
-                self._add(component, numbers, arrays)
+        for component, waiting in self._waiting.items():
+            first = waiting.arrays[0].type
+            if len(waiting.arrays) == 1 or all(values.type == first for values in waiting.arrays):
+                self._add(component, waiting)
                 continue
-            groups: dict[pa.DataType, tuple[list[int], list[pa.ListArray]]] = {}
-            for number, values in zip(numbers, arrays, strict=True):
-                group = groups.setdefault(values.type, ([], []))
-                group[0].append(number)
-                group[1].append(values)
+            groups: dict[pa.DataType, _Waiting] = {}
+            for number, entity, values in zip(*waiting, strict=True):
+                group = groups.setdefault(values.type, _Waiting([], [], []))
+                group.numbers.append(number)
+                group.entities.append(entity)
+                group.arrays.append(values)
             for some in groups.values():
-                self._add(component, *some)
+                self._add(component, some)
         self._begin()
 
-    def _add(self, component: str, numbers: list[int], arrays: Sequence[pa.ListArray]) -> None:
+    def _add(self, component: str, waiting: _Waiting) -> None:
+        arrays = waiting.arrays
+        numbers, entities = np.array(waiting.numbers, np.int64), np.array(waiting.entities, np.int64)
+        if len(self._entities) > 1 and (entities != entities[0]).any():
+            order = np.argsort(entities, kind="stable")
+            numbers, entities = numbers[order], entities[order]
+            arrays = [arrays[at] for at in order.tolist()]
         values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
         ends = _sums(np.fromiter(map(len, arrays), np.int64, len(arrays)))
-        group = _Group(np.array(numbers, np.int64), values, ends, np.zeros(len(numbers), np.int64))
+        firsts = _zone_firsts(ends, entities)
+        zones = self._zones + np.arange(len(firsts))
+        self._zones += len(firsts)
+        self._members.append((numbers, np.repeat(zones, np.diff(firsts, append=len(arrays)))))
+        group = _Group(zones, values, ends[np.append(firsts, len(arrays))], np.zeros(len(zones), np.int64))
         self._leaves = 0
+        self._matrices: dict[tuple[int, int, np.dtype[Any]], tuple[_Group, list[str], list[Numbers]]] = {}
         self._visit(component, "", group.elements())
+        for some, paths, matrices in self._matrices.values():
+            joined = matrices[0] if len(matrices) == 1 else np.concatenate([each.T for each in matrices]).T
+            self._add_bounds(component, paths, some, joined)
 
     def _visit(self, component: str, path: str, group: _Group) -> None:
         """Add the cells of all leaves at and below a path."""
@@ -316,22 +372,32 @@ class StatisticsWriter:
         elif _is_text(kind):
             self._add_texts(component, path, group)
         else:
-            self._add_bounds(component, [path], group, _numpy(group.values).reshape(-1, 1))
+            self._add_numbers(component, [path], group, _numpy(group.values).reshape(-1, 1))
 
     def _elements(self, component: str, path: str, group: _Group, size: int) -> None:
         """The leaves of the elements of lists of one size, none of which is null."""
         flat = group.values.flatten()
         if _is_number(flat.type) and not flat.null_count:
             paths = [f"{path}[{place}]" for place in range(size)]
-            self._add_bounds(component, paths, group, _numpy(flat).reshape(-1, size))
+            self._add_numbers(component, paths, group, _numpy(flat).reshape(-1, size))
             return
         for place in range(size):
             values = flat.take(pa.array(np.arange(place, len(flat), size)))
             self._visit(component, f"{path}[{place}]", group._replace(values=values))
 
+    def _add_numbers(self, component: str, paths: Sequence[str], group: _Group, matrix: Numbers) -> None:
+        """Take numbers, a row of ``matrix`` for each value; few of several leaves wait to be reduced together."""
+        self._leaves += len(paths)
+        if matrix.nbytes > _FEW_BYTES * len(paths):
+            self._add_bounds(component, paths, group, matrix)
+            return
+        key = id(group.ends), id(group.nulls), matrix.dtype
+        _, all_paths, matrices = self._matrices.setdefault(key, (group, [], []))
+        all_paths += paths
+        matrices.append(matrix)
+
     def _add_bounds(self, component: str, paths: Sequence[str], group: _Group, matrix: Numbers) -> None:
         """Add cells of numbers: a row of ``matrix`` for each value, and a column for each leaf."""
-        self._leaves += len(paths)
         low, high, has_nan = _bounds(matrix, group.ends)
         kind = _WIDE if matrix.dtype in (np.int64, np.uint64) else _NUMBERS
         names = _KINDS[kind]
@@ -340,7 +406,7 @@ class StatisticsWriter:
         nulls = np.minimum(group.nulls, _COUNTED)
         for place, path in enumerate(paths):
             flags = has_nan[:, place].astype(np.uint8)
-            cells = {"chunk": group.numbers, "count": count, "nulls": nulls, "flags": flags}
+            cells = {"zone": group.zones, "count": count, "nulls": nulls, "flags": flags}
             cells |= {names[0]: low[:, place], names[1]: high[:, place]}
             self._cells.setdefault((component, path, kind), []).append(cells)
 
@@ -353,7 +419,7 @@ class StatisticsWriter:
         if group.values.nbytes <= (_LONGEST_TEXT + 8) * len(group.values) and len(codes_of) <= _MOST_TEXTS_OF_PIECE:
             texts, codes = _coded(group, sizes, codes_of)
         cells: Cells = {
-            "chunk": group.numbers,
+            "zone": group.zones,
             "count": np.minimum(sizes, _COUNTED),
             "nulls": np.minimum(group.nulls, _COUNTED),
             "flags": np.zeros(len(sizes), np.uint8),
@@ -418,7 +484,7 @@ def _texts_of(values: pa.Array) -> list[str] | None:
 def _period(values: pa.Array) -> int:
     """After how many texts they repeat to the end, as names of joints do; 0 if that is not found.
 
-    Comparing bytes takes a tenth of the time that finding different texts takes.
+    Bytes are compared, so that texts need not be hashed.
     """
     first = values.slice(0, _MOST_TEXTS + 1).to_pylist() if len(values) > _MOST_TEXTS else []
     if not first or first[0] not in first[1:]:
@@ -469,7 +535,7 @@ def _bounds(matrix: Numbers, ends: Integers) -> tuple[Numbers, Numbers, Mask]:
 def _reduced(function: np.ufunc, matrix: Numbers, ends: Integers, filled: Integers) -> Numbers:
     starts = ends[:-1][filled]
     if len(matrix) < _LONG * len(filled):
-        columns = np.ascontiguousarray(matrix.T)  # a row of each leaf: reduced in a fifth of the time
+        columns = np.ascontiguousarray(matrix.T)  # a row of each leaf, whose values lie together
         return np.asarray(function.reduceat(columns, starts, axis=1)).T
     return np.stack([_of_long(function, matrix[ends[at] : ends[at + 1]]) for at in filled.tolist()])
 
@@ -511,9 +577,11 @@ class PieceStatistics:
     def __init__(self, about: bytes, cells: bytes) -> None:
         self._leaves: dict[tuple[str, str], list[tuple[str, dict[str, slice], list[str]]]] = {}
         counts = dict.fromkeys(_FIELDS, 0)
-        for component, path, kind, count, texts in json.loads(about):
+        given = json.loads(about)
+        counts["member"] = counts["member_zone"] = int(given["members"])
+        for component, path, kind, count, texts in given["leaves"]:
             places = {}
-            for name in ("chunk", "count", "nulls", "flags", *_KINDS[kind]):
+            for name in ("zone", "count", "nulls", "flags", *_KINDS[kind]):
                 places[name] = slice(counts[name], counts[name] + int(count))
                 counts[name] += int(count)
             self._leaves.setdefault((component, path), []).append((kind, places, texts))
@@ -527,34 +595,48 @@ class PieceStatistics:
             offset += counts[name] * dtype.itemsize
         if offset != len(cells):
             raise ValueError(f"its cells have {len(cells):,} bytes instead of {offset:,}")
+        zones = np.concatenate([self._fields["member_zone"], self._fields["zone"]])
+        if len(zones) and zones.max() >= counts["member"]:
+            raise ValueError("a cell is of a zone without a chunk")
 
     @property
     def leaves(self) -> list[tuple[str, str]]:
         """The components and paths of all leaves."""
         return list(self._leaves)
 
-    def add_to(self, leaf: LeafStatistics, component: str, path: str, owners: dict[int, int]) -> None:
-        """Note what is known of a leaf of chunks here; ``owners`` are the places in ``leaf`` by the chunks' numbers."""
+    def add_to(self, leaf: LeafStatistics, component: str, path: str, chunks: Integers, owners: Integers) -> None:
+        """Note what is known of a leaf of some chunks, by their numbers; ``owners`` are their places in ``leaf``."""
         for kind, places, texts in self._leaves.get((component, path), []):
             fields = {name: self._fields[name][place] for name, place in places.items()}
-            some = [(at, owners[chunk]) for at, chunk in enumerate(fields["chunk"].tolist()) if chunk in owners]
-            if not some:
+            cells, into = self._cells_of(fields["zone"], chunks, owners)
+            if not len(cells):
                 continue
-            cells, into = np.array(some, np.int64).T
             leaf.is_known[into] = True
-            np.add.at(leaf.num_values, into, fields["count"][cells])
-            np.add.at(leaf.nulls, into, fields["nulls"][cells])
+            leaf.num_values[into] += fields["count"][cells]
+            leaf.nulls[into] += fields["nulls"][cells]
             if kind == _TEXTS:
-                for at, place in some:
+                for at, place in zip(cells.tolist(), into.tolist(), strict=True):
                     codes = self._codes(places["texts"].start + at)
                     if codes and max(codes) >= len(texts):
                         raise ValueError("a cell refers to a text that does not exist")
                     leaf.texts[place] = None if codes is None else frozenset(texts[code] for code in codes)
                 continue
             low, high = _KINDS[kind]
-            np.minimum.at(leaf.low, into, fields[low][cells])
-            np.maximum.at(leaf.high, into, fields[high][cells])
+            leaf.low[into] = np.minimum(leaf.low[into], fields[low][cells])
+            leaf.high[into] = np.maximum(leaf.high[into], fields[high][cells])
             leaf.has_nan[into] |= (fields["flags"][cells] & _HAS_NAN) > 0
+
+    def _cells_of(self, zones: Integers, chunks: Integers, owners: Integers) -> tuple[Integers, Integers]:
+        """The cell of each of some chunks that is in one of these zones, and the owner of that chunk."""
+        members, member_zones = self._fields["member"], self._fields["member_zone"]
+        cell_of = np.full(len(members), -1)  # zones are numbered from 0 on, and each has a chunk
+        cell_of[zones] = np.arange(len(zones))
+        owner_of = np.full(int(chunks.max(initial=-1)) + 1, -1)
+        owner_of[chunks] = owners
+        is_asked = members < len(owner_of)
+        cells, into = cell_of[member_zones[is_asked]], owner_of[members[is_asked]]
+        is_one = (cells >= 0) & (into >= 0)
+        return cells[is_one], into[is_one]
 
     def _codes(self, cell: int) -> list[int] | None:
         """The codes of the texts of a cell."""

@@ -259,9 +259,8 @@ class Times:
         for piece, number in zip(pieces.tolist(), numbers.tolist(), strict=True):
             if number >= 0:
                 mine = np.flatnonzero(places[:, 0] == piece)
-                owners = dict(zip(places[mine, 1].tolist(), mine.tolist(), strict=True))
                 with self._readable(number):
-                    self._statistics[number].add_to(leaf, component, path, owners)
+                    self._statistics[number].add_to(leaf, component, path, places[mine, 1], mine)
         return leaf
 
     def _load_statistics(self, numbers: Sequence[int]) -> None:

@@ -179,7 +179,7 @@ def _warn_where_other(spark: SparkSession, master: str | None, conf: Mapping[str
     other = sorted(key for key, value in asked.items() if spark.conf.get(key, None) != str(value))
     if other:
         warnings.warn(
-            f"the active Spark session is used as it is; other settings were asked for: {', '.join(other)}",
+            f"the active Spark session is used as it is; these settings are ignored: {', '.join(other)}",
             UserWarning,
             stacklevel=4,
         )

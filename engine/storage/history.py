@@ -44,8 +44,8 @@ def check_tag(name: str) -> None:
 
     >>> check_tag("v1/2")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: 'v1/2' is no name of a tag. Use up to 180 letters, digits, . - and _, with no \
-dot at either end and no two in a row; a number alone is that of a version.
+    chunkmill.engine.errors.UsageError: CM501: 'v1/2' is no name of a tag. Use up to 180 letters, digits, . - and _, \
+with no dot at either end and no two in a row; a number alone is that of a version.
     """
     is_tag = isinstance(name, str) and len(name) <= _LONGEST_TAG and _TAG.fullmatch(name) is not None
     if not is_tag or name.isdigit() or ".." in name or name.endswith(".lock"):
@@ -145,7 +145,7 @@ def nanoseconds_at(point: Any) -> int:
 
 def _existing(number: int, numbers: list[int], what: str, path: str) -> int:
     if number < 1:
-        raise UsageError(f"versions are numbered from 1, and {number} is asked for")
+        raise UsageError(f"versions are numbered from 1, got {number}")
     if number in numbers:
         return number
     if not numbers:

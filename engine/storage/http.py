@@ -397,11 +397,11 @@ class HttpBucket(Bucket):
 
 
 def _check_allowed(address: str, shown: str) -> None:
-    """Raise ``ReadError`` for a host that may not be asked. It may be the one of a redirect."""
+    """Raise ``ReadError`` for a host that may not be called. It may be the one of a redirect."""
     allowed = os.environ.get(HOSTS_VARIABLE)
     if allowed is not None and _origin(address) not in allowed.split():
         raise ReadError(
-            f"{_origin(address)} is not an allowed server",
+            f"{_origin(address)} may not be called",
             path=shown,
             hint=f"Allowed are {allowed}. Set them with --allow of a server, or with {HOSTS_VARIABLE}.",
         )

@@ -6,6 +6,7 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
+    ".curation": "Sampler TableCuration",
     ".connection": "AsyncTableConnection TableConnection TableReference connect connect_async",
     ".function": "UDF UnpackedUDF check_against udf",
     ".jobs": "BackfillJobResult ErrorRecord Job JobFuture JobMetric JobRecord JobTable UdfResult",

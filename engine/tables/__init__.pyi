@@ -1,4 +1,6 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .curation import Sampler as Sampler
+from .curation import TableCuration as TableCuration
 from .connection import AsyncTableConnection as AsyncTableConnection
 from .connection import TableConnection as TableConnection
 from .connection import TableReference as TableReference

@@ -34,10 +34,10 @@ def connect(
     Parameters
     ----------
     uri
-        A folder, or a URL of an object store; nothing need be there. An address ``db://`` is of a service that this
-        project does not offer: an ``UnsupportedCallError``. That of a file, or of a table, is a ``UsageError``.
+        A folder, or a URL of an object store; it need not exist. ``db://`` is not supported (``UnsupportedCallError``).
+        A file or a table is a ``UsageError``.
     udf_modules, executor, allow
-        As :class:`~.table.Table` takes them. Files of a table may be in others of the connection.
+        As for :class:`~.table.Table`. A table may have files in other tables of the connection.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def connect(
 async def connect_async(
     uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
 ) -> AsyncTableConnection:
-    """Connect to the tables at a place, for coroutines; takes what :func:`connect` does."""
+    """Connect to the tables at a place, for coroutines; see :func:`connect`."""
     return AsyncTableConnection(connect(uri, udf_modules=udf_modules, executor=executor, allow=allow))
 
 
@@ -66,7 +66,7 @@ class TableConnection:
         if str(uri).startswith("db://"):
             raise UnsupportedCallError(
                 f"{uri} is the address of a service of tables, which is not offered",
-                hint="Connect to the folder, or to the object store, in which the tables lie.",
+                hint="Connect to the folder, or to the object store, that contains the tables.",
             )
         self._location = located(uri)
         if isinstance(self._location, Path) and self._location.is_file():
@@ -149,7 +149,7 @@ class TableConnection:
     def drop_table(self, name: str) -> None:
         """Remove a table, or a view, with all its files.
 
-        Raises ``NotFoundError`` if there is none, and ``WriteError`` if files cannot be removed.
+        Raises ``NotFoundError`` if it does not exist, and ``WriteError`` if files cannot be removed.
         """
         self.open_table(name)
         place = self.place_of(name)
@@ -166,21 +166,21 @@ class TableConnection:
     def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
         """Create a view: a table of the rows of a query. :meth:`~.table.Table.refresh` fills it.
 
-        Until then it has a row for each of the source, without values.
+        Until then its rows have no values.
 
         Parameters
         ----------
         name
-            As :meth:`create_table` takes it.
+            As for :meth:`create_table`.
         query
-            What ``table.search(None)`` gives, with ``where``, ``select``, ``limit`` and ``offset``.
+            The query: ``table.search(None)`` with ``where``, ``select``, ``limit`` and ``offset``.
 
         Raises
         ------
         AlreadyExistsError
             There is a table of that name.
         ValueError
-            The query asks for columns that are not there, or is not one that a view can follow.
+            The query has unknown columns, or parts that a view cannot have.
         """
         if not isinstance(query, TableQuery):
             raise TypeError(f"a view is made of what search(None) of a table gives, not of {type(query).__name__}")
@@ -216,7 +216,7 @@ class TableConnection:
 
 
 class AsyncTableConnection:
-    """The tables at a place, for coroutines: the methods of :class:`TableConnection`, each done in a thread."""
+    """The tables at a place, for coroutines: the methods of :class:`TableConnection`, each run in a thread."""
 
     def __init__(self, connection: TableConnection) -> None:
         self._connection = connection
@@ -227,11 +227,11 @@ class AsyncTableConnection:
         return await asyncio.to_thread(self._connection.table_names)
 
     async def create_table(self, name: str, data: Any = None, **options: Any) -> NativeTable:
-        """Make a table; takes what :meth:`TableConnection.create_table` does."""
+        """Create a table; see :meth:`TableConnection.create_table`."""
         return await asyncio.to_thread(partial(self._connection.create_table, name, data, **options))
 
     async def open_table(self, name: str, *, version: VersionPoint | None = None) -> NativeTable:
-        """A table; takes what :meth:`TableConnection.open_table` does."""
+        """Return a table; see :meth:`TableConnection.open_table`."""
         return await asyncio.to_thread(partial(self._connection.open_table, name, version=version))
 
     async def drop_table(self, name: str) -> None:
@@ -239,7 +239,7 @@ class AsyncTableConnection:
         await asyncio.to_thread(self._connection.drop_table, name)
 
     async def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
-        """Make a view; takes what :meth:`TableConnection.create_materialized_view` does."""
+        """Create a view; see :meth:`TableConnection.create_materialized_view`."""
         return await asyncio.to_thread(self._connection.create_materialized_view, name, query)
 
 
@@ -292,7 +292,8 @@ _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 class TableReference:
     """A reference to a table: the place of its connection, its name, and a version of it (None: the newest).
 
-    It is small, pickles, and holds no credentials: a process that opens it uses those of its own environment.
+    Pass it to other processes: it pickles, and has no credentials. A process that opens it uses those of its own
+    environment.
 
     Examples
     --------
@@ -332,7 +333,7 @@ class TableReference:
     def open(self) -> NativeTable:
         """Return the table in its ``version``, which is read-only, or in its newest one.
 
-        Raises ``NotFoundError`` if there is no such table, or the version is gone.
+        Raises ``NotFoundError`` if the table or the version does not exist.
         """
         return self.open_db().open_table(self.table_name, version=self.version)
 

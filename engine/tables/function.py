@@ -112,18 +112,17 @@ MARK: Final = "virtual_column"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UDF:
-    """A function whose results are a column, or several columns; made by :func:`udf`.
+    """A function that computes one or several columns; made by :func:`udf`.
 
-    ``kind`` says how it is called, ``inputs`` with which columns in order (None: with all of them). ``data_type`` is
-    the type of its results: a struct where it gives several columns, which ``outputs`` names then. ``digest`` is of its
-    code, see :func:`~chunkmill.engine.tables.digests.digest_of`. ``version`` is the digest where none was given.
+    ``kind`` is the way of calling it, ``inputs`` its columns in order (None: all). ``data_type`` is the type of its
+    result, a struct for several columns, which are the ``outputs``. ``digest`` is the digest of its code
+    (:func:`~chunkmill.engine.tables.digests.digest_of`), and the default of ``version``.
 
-    Called, it is the function itself. A class is called with the arguments of its constructor, if it has any, and
-    returns the UDF with them. No object is created before something is computed.
+    Calling it calls the function itself. Calling a UDF of a class sets the arguments of its constructor, and returns
+    the UDF with them.
 
-    It travels to workers with its code, as cloudpickle packs it; modules beside the user's script travel too.
-    Guarantee: a class is made into an object once in each process that computes, and its ``preprocess``, where it has
-    one, is called once, before the first batch.
+    Workers receive its code by cloudpickle, with modules next to the user's script. Guarantee: each computing process
+    creates one object of a class, and calls its ``preprocess``, if any, once, before the first batch.
     """
 
     function: Callable[..., Any]
@@ -155,7 +154,7 @@ class UDF:
 
     @property
     def outputs(self) -> tuple[pa.Field, ...] | None:
-        """The columns of a function that returns ``Columns[T]``; None for one of a single column."""
+        """The columns of a function that returns ``Columns[T]``; None for a single column."""
         return self.signature.returned.fields
 
     @property
@@ -206,19 +205,18 @@ class UDF:
         )
 
     def with_inputs(self, inputs: Sequence[str]) -> UDF:
-        """The same function, called with these columns, by position.
+        """Return the same function for these columns, by position.
 
-        Raises ``UsageError`` if they are fewer or more than it takes, or if it takes a batch of all columns.
+        Raises ``UsageError`` for another number of columns, or if the function takes a batch of all columns.
         """
         return replace(self, inputs=_checked_inputs(self.name, self.signature, inputs))
 
     def compute(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column, or the struct of columns, of a batch that has the input columns: by name, or in order.
+        """Return the column, or the struct of columns, for a batch with the input columns: by name, or in order.
 
-        Raises whatever the function raises, with a note of the row for one that is called for each, and
-        ``FunctionResultError`` where it does not give one value of ``data_type`` for each row. A ``timeout`` is of one
-        row: in a process's main thread it is interrupted; elsewhere it counts as failed once it is done. Either is a
-        ``TimeoutError``.
+        Raises the function's errors, with a note of the row for functions of rows, and ``FunctionResultError`` unless
+        it returns one value of ``data_type`` for each row. A row that exceeds ``timeout`` raises a ``TimeoutError``: in
+        a process's main thread at once, elsewhere when it ends.
         """
         return compute_batch(
             self._callable,
@@ -312,40 +310,40 @@ def udf(
     field_metadata: Mapping[str, str] | None = None,
     auto_backfill: bool = False,
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
-    """Make a :class:`UDF` of a function, or of a class with ``__call__``; a decorator with and without arguments.
+    """Make a :class:`UDF` of a function, or of a class with ``__call__``. Use it as a decorator, with or without
+    arguments.
 
-    It is called for each row with the row's values (None for null), unless its parameters are annotated as
-    ``pyarrow.Array``: then with whole columns of a batch; or its only one as ``pyarrow.RecordBatch``: then with the
-    batch. Its parameters have the names of the columns; one with a default is a constant, unless ``input_columns`` says
-    otherwise. Annotated to return ``Columns[T]``, it gives a column for each field of ``T``.
+    By default it is called for each row with the row's values (None for null). Parameters annotated as
+    ``pyarrow.Array`` receive whole columns of a batch, and a single one annotated as ``pyarrow.RecordBatch`` the batch.
+    Parameters have the names of columns; one with a default is a constant, unless ``input_columns`` names a column for
+    it. A return annotation ``Columns[T]`` makes a column for each field of ``T``.
 
     Parameters
     ----------
     data_type
-        The type of the column. By itself it follows from a return annotation ``float`` (float32), ``int`` (int64),
-        ``str``, ``bool`` or ``bytes``, of functions that are called for each row.
+        The type of the column. Functions of rows have it by their return annotation: ``float`` (float32), ``int``
+        (int64), ``str``, ``bool`` or ``bytes``.
     name
         By default the function's.
     version
-        By default a digest of the function's code. With another version, what was computed is computed again.
+        By default a digest of the function's code. A new version computes all values again.
     input_columns
-        The columns to call it with, by position, instead of those of its parameters' names.
+        Its columns, by position, instead of the parameters' names.
     num_cpus, num_gpus, memory
-        What one call wants of the session: cores, GPUs, bytes.
+        Resources of one call: cores, GPUs, bytes.
     checkpoint_size, min_checkpoint_size, max_checkpoint_size
-        Rows of a batch, each of which is kept when it is done: the first, the fewest and the most. ``batch_size`` is
-        an older name for the first.
+        Rows of a batch: the first, the fewest and the most. ``batch_size`` is an older name for the first.
     task_size
         Rows of a task.
     timeout
-        Seconds for a row, of functions that are called for each.
+        Seconds for a row, of functions of rows.
     on_error
-        How errors are handled: ``Retry``, ``Skip`` and ``Fail``, of which the first that matches decides; by default
-        the run fails. ``error_handling`` is another name for it.
+        Policies for errors: ``Retry``, ``Skip`` and ``Fail``; the first that matches applies. By default the run fails.
+        ``error_handling`` is another name for it.
     field_metadata
         Metadata of the column's field.
     auto_backfill
-        Whether the column is computed when it is added.
+        Whether to compute the column when it is added.
 
     Examples
     --------

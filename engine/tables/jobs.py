@@ -485,7 +485,7 @@ class JobFuture(Generic[R]):
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> R:
-        """The result of the job. Raises what it raised, and ``TimeoutError`` if it goes on after so many seconds."""
+        """Return the result. Raises the job's errors, and ``TimeoutError`` after ``timeout`` seconds."""
         try:
             return self._future.result(timeout)
         except FutureTimeoutError:
@@ -494,7 +494,7 @@ class JobFuture(Generic[R]):
             raise TimeoutError(f"job {self.job_id} is not done after {timeout} s") from None
 
     def waited(self, seconds: float | None, what: str) -> R:
-        """The result, or ``TimeoutError`` after so many seconds, while the job goes on. An interrupt ends the job."""
+        """Return the result, or raise ``TimeoutError`` while the job continues. An interrupt ends the job."""
         began = time.monotonic()
         with interruptible():
             try:

@@ -184,7 +184,7 @@ ROW_NOTE: Final = "It is the row where _rowaddr = "
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """An error of a function, for the row at ``row_address``; None where it is known for a batch alone.
+    """An error of a function, for the row at ``row_address``; None for an error of a whole batch.
 
     It failed at ``attempt`` of ``max_attempts``, for rows that were found by halving a batch ``bisect_depth`` times.
     ``policy`` is the place of the policy that skipped the row.
@@ -266,13 +266,13 @@ def guarded_compute(
 ) -> tuple[pa.Array, list[RowFailure]]:
     """The column of a batch, and a failure for each row that the function's policy left null.
 
-    ``addresses`` are those of the rows. The function is called for the whole batch. Where it fails, the first policy
-    that matches decides: ``Retry`` calls it again for the same rows, and raises what it raised last; ``Skip`` halves
-    them until rows stand alone: a function of batches of which ``f`` of ``n`` rows fail is called ``1 + 2 f (1 + log2
-    n)`` times at most. ``Fail``, and no policy, raise what the function raised. The errors of halves are matched again.
+    ``addresses`` are those of the rows. The function is called for the whole batch. If it fails, the first policy that
+    matches applies: ``Retry`` calls it again for the same rows, and finally raises the last error; ``Skip`` halves them
+    down to single rows: if ``f`` of ``n`` rows fail, a function of batches is called at most ``1 + 2 f (1 + log2 n)``
+    times. ``Fail``, and no policy, raise the error. Errors of halves are matched again.
 
-    A function with effects outside of itself has them again for rows that it is called for again. Whether more rows are
-    skipped than a policy allows is for the caller to say, who knows all batches: :func:`check_skipped`.
+    Side effects of the function repeat for rows that it is called for again. The caller, who knows all batches,
+    compares the number of skipped rows with the policy: :func:`check_skipped`.
     """
     return _span(udf, batch, addresses, sleep, 0)
 

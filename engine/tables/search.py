@@ -284,12 +284,11 @@ RANKED_ROWS: Final = 10
 
 @dataclass(frozen=True)
 class TableQuery:
-    """A question to a table, made by ``Table.search``. Each method gives another, and leaves this one as it is.
+    """A query of a table, made by ``Table.search``. It is immutable: each method returns a new query.
 
-    ``condition`` is SQL that is true in the rows that are asked for; ``columns`` are, by their names, SQL over the
-    table's columns or functions of them (None: all of the table's); ``most`` and ``skipped`` are the number of rows, of
-    those that are found in the table's order, or in that of the ranking, and of those before them. ``near`` and
-    ``words`` rank rows, one of them or both.
+    ``condition`` is an SQL condition on rows. ``columns`` are, by name, SQL over the table's columns or functions of
+    them (None: all of the table's). ``most`` and ``skipped`` are the limit and the offset. ``near`` and ``words`` rank
+    rows, one of them or both.
     """
 
     table: LanceTable
@@ -306,7 +305,7 @@ class TableQuery:
     """The column of vectors that :meth:`vector` means; None: the only one."""
 
     def where(self, condition: str) -> TableQuery:
-        """The rows in which an SQL condition is true, too; of a ranking, the best of these."""
+        """Only rows that match an SQL condition; a ranking contains only these."""
         if not isinstance(condition, str) or not condition.strip():
             raise UsageError(f"where() takes an SQL condition, not {condition!r}")
         both = condition if self.condition is None else f"({self.condition}) AND ({condition})"
@@ -322,17 +321,17 @@ class TableQuery:
         return replace(self, columns={name: _column(name, column) for name, column in given.items()})
 
     def limit(self, rows: int | None) -> TableQuery:
-        """At most so many rows; None: all, or ten of a ranking."""
+        """At most this number of rows; None: all, or ten of a ranking."""
         return replace(self, most=None if rows is None else _count("limit", rows))
 
     def offset(self, rows: int) -> TableQuery:
-        """The rows after the first so many."""
+        """Skip this number of rows."""
         return replace(self, skipped=_count("offset", rows))
 
     # --- rankings
 
     def vector(self, query: Any) -> TableQuery:
-        """The same with another vector, or, of a hybrid query, with the vector."""
+        """Set the vector, also of a hybrid query."""
         near = self.near
         schema = self.table.newest().schema
         column = vector_column(schema, self.vector_name) if near is None else near.column
@@ -340,31 +339,30 @@ class TableQuery:
         return replace(self, near=NearRows(column, vector) if near is None else replace(near, vector=vector))
 
     def text(self, query: str) -> TableQuery:
-        """The same with other words, or, of a hybrid query, with the words."""
+        """Set the words, also of a hybrid query."""
         if not isinstance(query, str):
             raise TypeError(f"text() takes words, not {query!r}")
         return replace(self, words=RowsWithWords(query) if self.words is None else replace(self.words, text=query))
 
     def metric(self, metric: str) -> TableQuery:
-        """By another distance: ``l2``, which is squared, ``cosine``, ``dot`` or ``hamming``."""
+        """Set the distance: ``l2`` (squared), ``cosine``, ``dot`` or ``hamming``."""
         if not isinstance(metric, str) or metric.lower() not in METRICS:
             raise UsageError(f"metric() takes one of {', '.join(METRICS)}, not {metric!r}")
         return replace(self, near=replace(self._near("metric"), metric=metric.lower()))
 
     def nprobes(self, partitions: int) -> TableQuery:
-        """With a look at so many partitions of the index, 20 by default."""
+        """Search this number of partitions of the index, by default 20."""
         return replace(self, near=replace(self._near("nprobes"), probes=_count("nprobes", partitions, least=1)))
 
     def refine_factor(self, times: int) -> TableQuery:
-        """With so many times as many vectors compared as they are, by default none of them."""
+        """Compare this many times the wanted number of vectors exactly; by default none."""
         return replace(self, near=replace(self._near("refine_factor"), refine=_count("refine_factor", times, least=1)))
 
     def rerank(self, reranker: Reranker | None = None, *, k: int = 60) -> TableQuery:
-        """The ranking of a hybrid query by reciprocal rank fusion with another ``k``, or by a reranker of one's own.
+        """Rank a hybrid query by reciprocal rank fusion with another ``k``, or by your own reranker.
 
         Its ``rerank_hybrid(query, vector_results, fts_results)`` gets the words and two pyarrow tables, with the
-        columns that are asked for, ``_rowid`` and ``_distance`` or ``_score``; it gives one, with
-        ``_relevance_score``.
+        query's columns, ``_rowid`` and ``_distance`` or ``_score``. It returns one table, with ``_relevance_score``.
         """
         if not self.is_hybrid:
             raise UsageError("rerank() is of hybrid queries, which have two rankings")
@@ -373,7 +371,7 @@ class TableQuery:
         return replace(self, reranker=reranker or RankFusion(_count("k", k, least=1)))
 
     def with_row_id(self, wanted: bool = True) -> TableQuery:
-        """With the column ``_rowid``."""
+        """Add the column ``_rowid``."""
         return replace(self, has_row_id=bool(wanted))
 
     @property
@@ -384,7 +382,7 @@ class TableQuery:
     # --- answers
 
     def to_arrow(self) -> pa.Table:
-        """The rows that are asked for. Functions are called in this process."""
+        """Return the rows. Functions run in this process."""
         reader = self.table.newest()
         asked = self._asked(reader)
         if self.is_ranked:
@@ -393,11 +391,11 @@ class TableQuery:
         return pa.Table.from_batches(batches, batches[0].schema if batches else asked.schema(reader))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The rows that are asked for, as a DataFrame of pandas."""
+        """Return the rows as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
     def to_batches(self, batch_size: int | None = None) -> pa.RecordBatchReader:
-        """The rows that are asked for, read as they are taken, in batches of at most ``batch_size`` rows."""
+        """Yield the rows in batches of at most ``batch_size`` rows, read as you take them."""
         reader = self.table.newest()
         asked = self._asked(reader)
         if self.is_ranked:
@@ -410,9 +408,9 @@ class TableQuery:
         return pa.RecordBatchReader.from_batches(schema, given)
 
     def to_spark(self) -> SparkFrame:
-        """The rows that are asked for, as a lazy DataFrame of Spark, whose tasks read fragments and call functions.
+        """Return the rows as a lazy Spark DataFrame, whose tasks read fragments and call functions.
 
-        A ranking, and a query with a limit or an offset, is answered here.
+        A ranking, or a query with a limit or an offset, runs in this process.
         """
 
         if self.is_ranked or self.most is not None or self.skipped:

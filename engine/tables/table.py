@@ -27,6 +27,7 @@ from .computed_columns import (
     make_word_indexes,
     table_query,
 )
+from .curation import TableCuration
 from .function import UDF, UnpackedUDF
 from .jobs import BackfillJobResult, ErrorRecord, Job, JobFuture, JobRecord, JobTable
 from .load import load_job
@@ -83,29 +84,28 @@ def arguments_of(
     return decorated
 
 
-class Table(TableVersions):
-    """The Lance table at a place, whose columns may be computed by functions.
+class Table(TableVersions, TableCuration):
+    """A Lance table with computed columns, search and upkeep.
 
-    Raises ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot
-    be written, each when it is found.
+    Methods raise ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot be
+    written.
 
     Parameters
     ----------
     place
         A folder, or a URL of an object store.
     name
-        What it is called; by default the last part of its place, without ``.lance``.
+        Its name; by default the last part of its place, without ``.lance``.
     udf_modules
-        The modules whose functions may be used because a column's definition names them; by default those of
-        ``CHUNKMILL_UDF_MODULES``.
+        The modules with functions that column definitions may name; by default those of ``CHUNKMILL_UDF_MODULES``.
     executor
-        Who runs tasks; by default as for pipelines.
+        The executor of tasks; by default as for pipelines.
     allow
-        Folders, beside the table's own, in which its files and those that its blobs name may be; see "Tables of others"
-        in the docs. A table with others is a ``ForeignFileError``.
+        Folders outside the table in which it and its blobs may have files; see "Tables of others" in the docs. Other
+        files raise a ``ForeignFileError``.
     version
-        The number of a version that is read in the place of the newest. It stays as it is: what would change the table
-        is a ``ValueError``.
+        The number of a version to read instead of the newest. The table is then read-only: changes raise a
+        ``ValueError``.
     """
 
     def __init__(
@@ -124,25 +124,26 @@ class Table(TableVersions):
         self._lance = LanceTable(location, self.name, Gate.of(allow), version)
         self._jobs = JobTable(self.uri, self.name)
         self._parts = TableParts(self._lance, self._jobs, udf_modules, executor)
+        self._executor = executor
 
     def __repr__(self) -> str:
         return f"NativeTable({self.name}, {self.uri})"
 
     def at(self, version: VersionPoint | None = None) -> Self:
-        """The table as of a version, for reading: what would change it is a ``ValueError``.
+        """The table as of a version, read-only: changes raise a ``ValueError``.
 
         Parameters
         ----------
         version
-            The number of a version; a tag; or a time, whose newest version is meant: a datetime (in UTC where it has no
-            zone), a ``numpy.datetime64``, or RFC 3339 text. By default the newest one.
+            The number of a version; a tag; or a time, which selects its newest version: a datetime (by default in UTC),
+            a ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
 
         Raises
         ------
         NotFoundError
-            There is no such version or tag, or the version of a time was removed.
+            The version or tag does not exist, or was removed.
         ValueError
-            It is none of these, or a time to come.
+            It is none of these, or a time in the future.
         """
         number = self._history().number(version)
         modules, executor, gate = self._parts.modules, self._parts.executor, self._lance.gate
@@ -151,11 +152,14 @@ class Table(TableVersions):
     def _history(self) -> TableHistory:
         return TableHistory(self._lance)
 
+    def _read_table(self) -> LanceTable:
+        return self._lance
+
     # --- rows
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, with what the metadata of their fields say."""
+        """The columns, with the metadata of their fields."""
         return self._lance.at().schema
 
     @property
@@ -164,7 +168,7 @@ class Table(TableVersions):
         return self._lance.at().version
 
     def count_rows(self, filter: str | None = None) -> int:  # noqa: A002 (the page's name)
-        """The number of rows, of those in which an SQL condition is true."""
+        """The number of rows, by default all, or of rows that match an SQL condition."""
         return self._lance.at().count_all(filter)
 
     def to_arrow(self) -> pa.Table:
@@ -173,25 +177,24 @@ class Table(TableVersions):
         return pa.Table.from_batches(snapshot.batches(), snapshot.schema)
 
     def add(self, data: Any, mode: Literal["append", "overwrite"] = "append") -> None:
-        """Add rows, in one commit; columns that they lack are null, computed ones until the next backfill.
+        """Add rows, in one commit. Missing columns are null, computed ones until the next backfill.
 
         Parameters
         ----------
         data
             A list of mappings; a pyarrow ``Table``, ``RecordBatch`` or ``RecordBatchReader``, or a list of batches; a
-            DataFrame of pandas, Spark or DataFusion, or what else gives an Arrow stream.
+            DataFrame of pandas, Spark or DataFusion, or any Arrow stream.
         mode
-            ``overwrite`` puts them in the place of all rows that there are. They bring their columns along, and
-            computed ones that they lack are gone then.
+            ``overwrite`` replaces all rows and columns; computed columns that the rows lack are removed.
 
         Raises
         ------
         TypeError
-            ``data`` is nothing that has rows.
+            ``data`` is not of these types.
         ValueError
-            The table is a view, there is no such mode, or values don't go with the type of their column.
+            The table is a view, the mode does not exist, or values do not fit the type of their column.
         WriteError
-            Columns are not the table's, or have other types. Nothing was written.
+            Columns are unknown, or have other types. Nothing was written.
         """
         if mode not in ("append", "overwrite"):
             raise UsageError(f"mode is append or overwrite, not {mode!r}")
@@ -214,7 +217,7 @@ class Table(TableVersions):
         *,
         values_sql: dict[str, str] | None = None,
     ) -> None:
-        """Change columns in the rows in which an SQL condition is true, in one commit.
+        """Change columns in the rows that match an SQL condition, in one commit.
 
         Computed values of these rows stay as they are: :meth:`plan_backfill` counts them as stale, and
         ``backfill(column, recompute_stale=True)`` computes them again.
@@ -226,7 +229,7 @@ class Table(TableVersions):
         values
             The new values, by their columns.
         values_sql
-            SQL over the columns of the row as it was, by the columns that get what it gives.
+            SQL for the new values, over the old row, by column.
 
         Raises
         ------
@@ -243,28 +246,28 @@ class Table(TableVersions):
         self._lance.set_values(values_sql or _assignments(schema, values or {}), where)
 
     def delete(self, where: str) -> None:
-        """Remove the rows in which an SQL condition is true. Raises ``ValueError`` for a view."""
+        """Remove the rows that match an SQL condition. Raises ``ValueError`` for a view."""
         check_rows(self._lance)
         self._lance.delete(where)
 
     # --- columns
 
     def add_columns(self, transforms: Transforms, *args: Any, **kwargs: Any) -> None:
-        """Add columns: by SQL, whose values are there at once, or by functions, null until :meth:`backfill`.
+        """Add columns: by SQL, computed at once, or by functions, null until :meth:`backfill`.
 
         Parameters
         ----------
         transforms
             ``{"name": "SQL over the other columns"}``; ``{"name": udf}``, called with the columns of its parameters'
-            names; ``{"name": (udf, ["a", "b"])}``, called with these, by position; several in one mapping, in that
-            order. A ``udf`` that returns ``Columns[T]`` by itself adds a column for each field of ``T``, and
-            ``UnpackedUDF(udf, prefix="img_")`` does with a prefix.
+            names; ``{"name": (udf, ["a", "b"])}``, called with these columns, by position; or several in one mapping,
+            in that order. A ``udf`` that returns ``Columns[T]``, passed without a name, adds a column for each field of
+            ``T``; ``UnpackedUDF(udf, prefix="img_")`` adds a prefix.
 
         Raises
         ------
         ValueError
-            A column exists, an input does not, or is of a type that the function does not take; or a function is given
-            in a form that is not its own.
+            A column exists already; an input does not exist or is of another type; or the form does not suit the
+            function.
         TypeError
             ``transforms`` is none of these.
         """
@@ -275,15 +278,15 @@ class Table(TableVersions):
                 self.backfill(name, udf=udf)
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
-        """Change columns: another function for computed ones, whose values stay until the next backfill.
+        """Change columns. A computed column with another function keeps its values until the next backfill.
 
         Parameters
         ----------
         *alterations
-            ``{"path": column, "udf": udf}``, with ``"input_columns"`` where they have other names than its parameters;
-            ``{"path": column, "rename": …}``, ``"nullable"`` and ``"data_type"`` as Lance takes them.
+            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if they have other names than its parameters;
+            ``{"path": column, "rename": …}``, ``"nullable"`` and ``"data_type"`` as in Lance.
 
-        Raises ``ValueError`` for columns that are not there, or are computed together with others.
+        Raises ``ValueError`` for columns that do not exist, or are computed together with others.
         """
         of_lance = (alteration for alteration in alterations if not {"udf", "virtual_column"} & set(alteration))
         check_own(
@@ -292,7 +295,7 @@ class Table(TableVersions):
         altered(self._lance, alterations, sources_of(self._lance))
 
     def drop_columns(self, columns: Sequence[str]) -> None:
-        """Take columns away. Those that one function computes go together; else it is a ``ValueError``."""
+        """Remove columns. Drop all columns of one function together; otherwise it is a ``ValueError``."""
         check_own(self._lance, columns)
         dropped(self._lance, columns)
 
@@ -300,7 +303,7 @@ class Table(TableVersions):
 
     @arguments_of(backfill_plan)
     def plan_backfill(self, plan: BackfillPlan) -> BackfillPlan:
-        """The plan of what :meth:`backfill` would do, found without Spark; the arguments are its own.
+        """Return the plan of a :meth:`backfill` with the same arguments, without Spark.
 
         Counting the rows of a selective ``where`` reads its columns, in this process.
         """
@@ -310,36 +313,35 @@ class Table(TableVersions):
     def backfill(self, job: PreparedJob[BackfillJobResult]) -> BackfillJobResult:
         """Compute a column where it has no value, and wait for it.
 
-        Guarantee: a row's value is the function's, or it is as it was; what a commit has brought is there for good, and
-        what was computed and not committed is kept as checkpoints, for the next run. Rows that are written meanwhile
-        stay null.
+        Guarantee: a row has its new value or the one before. Commits are permanent, and checkpoints keep uncommitted
+        values for the next run. Rows that others write meanwhile stay null.
 
         Parameters
         ----------
         columns
-            The column, or a list of one. Where one function gives several, name any one of them.
+            The column, or a list of one. Any column of a function selects all of its columns.
         udf
-            A function in the place of the one that the column's definition names. Where its parameters are not called
-            as columns are, it is called with the inputs of the column.
+            A function to use instead of the one in the column's definition. If its parameters are not named like
+            columns, it gets the inputs of the column.
         where
-            An SQL condition on the rows. By default those without a value; and all rows of a fragment whose values are
-            of another version of the function, or of inputs that were computed anew since. ``"1=1"`` is all.
+            An SQL condition on the rows; ``"1=1"`` selects all. By default rows without a value, and fragments whose
+            values are of another version of the function, or of inputs computed again since.
         concurrency
-            The most tasks for which the work is cut; as many run at once as the session has cores.
+            The most tasks of the job; the session runs as many at once as it has cores.
         intra_applier_concurrency, task_shuffle_diversity
-            Mean nothing on Spark, and are ignored with a warning.
+            Ignored with a warning: they have no meaning on Spark.
         _admission_check, _admission_strict
-            Whether what the function wants, of cores, GPUs and memory, is compared with the session before the start
-            (by default, or as ``CHUNKMILL_ADMISSION_CHECK`` says), and whether too little is an error
-            (``CHUNKMILL_ADMISSION_STRICT``), not a warning.
+            Whether to compare the function's cores, GPUs and memory with the session before the start (default:
+            ``CHUNKMILL_ADMISSION_CHECK``, or true), and whether too little is an error instead of a warning
+            (``CHUNKMILL_ADMISSION_STRICT``).
         refresh_status_secs
-            Nothing: progress is drawn as it comes.
+            Ignored: progress is drawn continuously.
         timeout
             How long to wait.
         min_checkpoint_size, max_checkpoint_size, checkpoint_size, batch_size
-            Rows that the function gets at once: the fewest, the most, and the first time; then as many as take 10 s.
-            ``checkpoint_size`` without ``max_checkpoint_size`` is the most, too. ``batch_size`` is its older name; 0
-            means all rows that are read at once.
+            Rows of a batch: the fewest, the most, and the first; later batches take about 10 s. ``checkpoint_size``
+            without ``max_checkpoint_size`` is the most, too. ``batch_size`` is its older name; 0 means all rows that
+            are read at once.
         batch_checkpoint_flush_interval_seconds
             Seconds of work that a kill may cost, 5 by default; 0 keeps every batch as soon as it is done.
         blob_read_strategy
@@ -348,30 +350,30 @@ class Table(TableVersions):
             Bytes that are read at once, of blobs and of everything else: 4 MiB by default, 32 MiB with a
             ``checkpoint_size``.
         _enable_job_tracker_saves
-            Whether the job is kept in the table's folder.
+            Whether to record the job in the table's folder.
         job_id
             The id of the job; by default a new one.
         commit_granularity
-            Fragments of a commit: by default 64, or one in twenty where there are more; None: one commit.
+            Fragments of a commit: by default 64, or a twentieth if that is more; None: one commit.
         read_version
-            The version that is read.
+            The version to read.
         task_size
             Rows of a task.
         num_frags, skip_frags
-            How many fragments are looked at, and how many before them are not.
+            The number of fragments to process, and of fragments to skip before them.
         recompute_stale
-            Compute rows again, too, that were updated after they were computed; by default they keep their values.
+            Also compute rows that were updated after their computation; by default they keep their values.
         executor, progress
             As pipelines take them.
 
         Raises
         ------
         ValueError
-            There is no such column, or it is not a function's; ``where`` is no condition.
+            The column does not exist or has no function, or ``where`` is not a condition.
         JobFailedError
-            The function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
+            The function failed, and no policy skips that. A ``RuntimeError``, caused by the function's error.
         TimeoutError
-            It is not done in time. It goes on.
+            The job is not done in time. It continues.
         """
         if job.timeout is None:
             return job.run()  # in this thread, where Ctrl-C reaches the function
@@ -381,18 +383,18 @@ class Table(TableVersions):
     def backfill_async(
         self, job: PreparedJob[BackfillJobResult]
     ) -> JobFuture[BackfillJobResult] | Job[BackfillJobResult]:
-        """Compute a column in the background; takes and raises what :meth:`backfill` does, the latter by its result.
+        """Run :meth:`backfill` in the background; its result raises the errors.
 
-        The process does not end before the job does. ``_return_future`` gives the future alone.
+        The process does not end before the job does. ``_return_future`` returns only the future.
         """
         return job.future if job.is_future_alone else Job(self.name, list(job.columns), job.future)
 
     @arguments_of(load_job)
     def load_columns(self, job: PreparedJob[str]) -> str:
-        """Fill columns from files or another table, by a primary key; wait for it, and return the job's id.
+        """Fill columns from files or another table, by a primary key; wait, and return the job's id.
 
-        Columns that the table lacks are added. A row whose key the source has gets the source's value, also where that
-        is null; several rows with one key each get it.
+        Missing columns are added. A row whose key is in the source gets the source's value, even if it is null; so do
+        several rows with one key.
 
         Parameters
         ----------
@@ -403,14 +405,13 @@ class Table(TableVersions):
         columns
             The columns of the source to load.
         source_format
-            ``parquet``, ``lance`` or ``ipc``; by default what names end with.
+            ``parquet``, ``lance`` or ``ipc``; by default from the names' endings.
         on_missing
-            What to do with rows that the source lacks: ``carry``, they stay as they are; ``null``; or ``error``: then
-            nothing is loaded.
+            For rows that the source lacks: ``carry`` keeps them, ``null`` sets null, ``error`` loads nothing.
         checkpoint_interval_seconds
-            Seconds that a batch is to take, 60 by default.
+            Seconds for a batch, 60 by default.
         _loader_cpus, _loader_memory
-            What a task wants, compared with the session as for functions.
+            Resources of a task, compared with the session as for functions.
         concurrency, task_size, checkpoint_size, min_checkpoint_size, max_checkpoint_size, commit_granularity
             As :meth:`backfill` takes them.
         refresh_status_secs, enable_job_tracker_saves, job_id
@@ -419,8 +420,8 @@ class Table(TableVersions):
         Raises
         ------
         ValueError
-            Columns or the key are not there, or of other types than the table's; keys are there twice; the source lacks
-            a row, with ``on_missing="error"``.
+            Columns or the key do not exist, or have other types than the table's; the source has a key twice; or it
+            lacks a row, with ``on_missing="error"``.
         ReadError
             The source cannot be read.
         """
@@ -428,40 +429,38 @@ class Table(TableVersions):
 
     @arguments_of(load_job, without=("refresh_status_secs",))
     def load_columns_async(self, job: PreparedJob[str]) -> JobFuture[str]:
-        """Fill columns in the background; takes and raises what :meth:`load_columns` does, the latter by its result.
+        """Run :meth:`load_columns` in the background; its result raises the errors.
 
-        What is wrong with the arguments is raised at once.
+        Invalid arguments raise at once.
         """
         return job.future
 
     @arguments_of(refresh_plan)
     def plan_refresh(self, plan: RefreshPlan) -> RefreshPlan:
-        """The plan of what :meth:`refresh` would do, to the row, found without Spark."""
+        """Return the plan of a :meth:`refresh`, exact to the row, without Spark."""
         return plan
 
     @arguments_of(refresh_job)
     def refresh(self, job: PreparedJob[RefreshJobResult]) -> RefreshJobResult:
-        """Bring the view to a version of its source, and wait for it.
+        """Update the view to a version of its source, and wait.
 
-        Rows whose row of the source is gone, or is no longer asked for, go; those whose row changed are computed anew;
-        those of new rows are added. A change of a function of the view has all rows computed anew.
+        Rows whose source row is gone or no longer matches are removed; changed and new rows are computed. After a
+        change of a function, all rows are computed again.
 
-        Guarantee: all of that is one commit: a reader sees the view as it was before, or as it is then. A refresh that
-        is cut has done nothing, and the next one goes on with what was computed. Of two at once, also on two hosts,
-        the second waits for the first, and then does what is left. One of which nothing is heard for half a minute, as
-        it is on another host or is stopped, is taken for dead, which is logged; should it live, its commit does not go
-        on top of this one's.
+        Guarantee: a refresh is one commit. An interrupted refresh changes nothing, and the next one continues from its
+        checkpoints. Of two refreshes, also on two hosts, the second waits for the first, and does the remaining work. A
+        refresh that is silent for half a minute counts as dead, which is logged; if it is alive, its commit is refused.
 
         Parameters
         ----------
         where
-            Nothing: a refresh of some rows is not offered.
+            Not supported.
         src_version
-            The version of the source; by default the newest. It may be older than that of which the view is.
+            The version of the source; by default the newest. It may be older than the view's present one.
         max_rows_per_fragment
             Rows of a new fragment of the view; by default a million.
         concurrency
-            The most tasks for which the work is cut; as many run at once as the session has cores.
+            The most tasks of the job; the session runs as many at once as it has cores.
         intra_applier_concurrency
             Ignored with a warning: it has no meaning on Spark.
         _admission_check, _admission_strict
@@ -474,30 +473,30 @@ class Table(TableVersions):
         Raises
         ------
         ValueError
-            The table is no view.
+            The table is not a view.
         RuntimeError
-            The rows of the source have no ids that last, and the version is not that of which the view was made.
+            The source has no stable row ids, and the version is not the view's.
         JobFailedError
-            A function failed, and its policy does not let that pass. A ``RuntimeError``, caused by what it raised.
+            A function failed, and no policy skips that. A ``RuntimeError``, caused by the function's error.
         """
         return job.run()  # in this thread, where Ctrl-C reaches the function
 
     @arguments_of(refresh_job)
     def refresh_async(self, job: PreparedJob[RefreshJobResult]) -> Job[RefreshJobResult]:
-        """Refresh the view in the background; takes and raises what :meth:`refresh` does, the latter by its result.
+        """Run :meth:`refresh` in the background; its result raises the errors.
 
         The process does not end before the job does.
         """
         return Job(self.name, [], job.future)
 
     def jobs(self) -> list[JobRecord]:
-        """The jobs that ran on the table, or run, the oldest first."""
+        """The past and running jobs of the table, oldest first."""
         return self._jobs.all()
 
     def get_errors(
         self, job_id: str | None = None, column_name: str | None = None, error_type: str | None = None
     ) -> list[ErrorRecord]:
-        """The rows and batches for which a function failed: in a job, of a column, with an exception of this name."""
+        """The rows and batches for which a function failed: by job, column, or name of the exception."""
         return self._jobs.errors(job_id, column_name, error_type)
 
     def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
@@ -512,58 +511,56 @@ class Table(TableVersions):
 
     @arguments_of(table_query)
     def search(self, query: TableQuery) -> TableQuery:
-        """A question for rows of the table, which is asked when its answer is wanted; see :class:`~.search.TableQuery`.
+        """A query for rows of the table, which runs on use; see :class:`~.search.TableQuery`.
 
-        Rows that no index covers are found, too.
+        It also finds rows that no index covers.
 
         Parameters
         ----------
         query
-            None: all rows, in the table's order. Numbers, in a list or an array: the rows whose vectors are nearest,
-            with ``_distance``. Text: the rows that have words of it, with ``_score``.
+            None: all rows, in the table's order. Numbers, in a list or an array: the rows with the nearest vectors,
+            with ``_distance``. Text: the rows that contain its words, with ``_score``.
         vector_column_name
             The column of vectors; by default the only one.
         query_type
-            ``vector`` or ``fts`` for what ``query`` is to be. ``hybrid`` is both: ``query`` is one of them, and
-            ``.vector(…)`` or ``.text(…)`` of the result gives the other; rows are ranked by both, and have
-            ``_relevance_score``.
+            ``vector`` or ``fts`` for the type of ``query``. ``hybrid`` uses both: set the other one by ``.vector(…)``
+            or ``.text(…)`` of the result. Its rows have ``_relevance_score``.
         ordering_field_name
-            Is of another engine, and refused.
+            Not supported.
         fts_columns
-            The columns in which words are looked for; by default those with an index of words.
+            The columns to search for words; by default those with an index of words.
 
         Raises
         ------
         ValueError
-            There is no such column, ``query`` is no vector of its length, or does not go with ``query_type``.
+            The column does not exist, ``query`` has another length, or does not fit ``query_type``.
         """
         return query
 
     @arguments_of(make_vector_index)
     def create_index(self, made: None) -> None:
-        """Index the vectors of a column, for :meth:`search`; by default as suits few rows and short vectors, too.
+        """Index the vectors of a column, for :meth:`search`. The defaults suit tables of any size.
 
-        Rows that are added later are found without it, and taken in by :meth:`optimize`.
+        Rows that you add later are found without it; :meth:`optimize` adds them to it.
 
         Parameters
         ----------
         metric
             ``L2``, ``cosine``, ``dot``; ``hamming`` for vectors of bytes, with IVF_FLAT.
         num_partitions
-            In how many parts vectors lie; by default as many as Lance finds right for the number of rows.
+            The number of partitions; by default Lance chooses it by the number of rows.
         num_sub_vectors
-            Of PQ: in how many bytes a vector is compressed, a divisor of its length; by default a sixteenth, an eighth
-            or one.
+            Of PQ: the bytes of a compressed vector, a divisor of its length; by default a sixteenth, an eighth or one.
         replace
-            Whether an index that there is gives way; else it is an error.
+            Whether to replace an existing index; otherwise it is an error.
         accelerator
-            What trains, ``cuda`` or ``mps``, which needs torch.
+            ``cuda`` or ``mps`` for training; needs torch.
         index_cache_size
-            Is nothing of an index any more, and refused.
+            Not supported.
         num_bits
             Of PQ: 8, or 4.
         max_iterations, sample_rate
-            Of the training: rounds, and vectors for each partition.
+            Of training: rounds, and vectors for each partition.
         m, ef_construction
             Of HNSW: edges of a node, and candidates for them.
 
@@ -582,20 +579,20 @@ class Table(TableVersions):
         field_names
             The columns.
         replace
-            Whether an index that there is gives way; else it is an error.
+            Whether to replace an existing index; otherwise it is an error.
         with_position
-            Whether places of words are kept, which phrases need.
+            Whether to store positions of words, which phrases need.
         base_tokenizer
-            How texts become words: ``simple`` at whatever is no letter or digit, ``whitespace`` at white space alone,
-            ``raw`` not at all.
+            How texts are split: ``simple`` at all but letters and digits, ``whitespace`` at white space, ``raw`` not at
+            all.
         language, stem, remove_stop_words
-            Whether words are cut to their stems, and the most frequent left out, of which language.
+            Whether to reduce words to their stems and to leave out frequent words, and of which language.
         max_token_length
-            The longest words that count; None: all.
+            The longest words to index; None: all.
         lower_case, ascii_folding
-            Whether words are the same whatever their case, and their accents.
+            Whether to ignore case, and accents.
         ordering_field_names, writer_heap_size, tokenizer_name
-            Are of another engine: refused, unless they are what they are by default.
+            Not supported, except with their defaults.
 
         Raises
         ------
@@ -605,7 +602,7 @@ class Table(TableVersions):
 
     @arguments_of(make_value_index)
     def create_scalar_index(self, made: None) -> None:
-        """Index the values of a column, for conditions: BTREE, BITMAP for few different ones, LABEL_LIST for lists.
+        """Index the values of a column, for conditions: BTREE, BITMAP for few distinct values, LABEL_LIST for lists.
 
         Raises
         ------
@@ -616,11 +613,11 @@ class Table(TableVersions):
     # --- upkeep
 
     def optimize(self, *, cleanup_older_than: Moment | None = None, delete_unverified: bool = False) -> CleanupStats:
-        """Join small fragments, take all rows into the indexes, and do :meth:`cleanup_old_versions`; gives its result.
+        """Join small fragments, add all rows to the indexes, and return the result of :meth:`cleanup_old_versions`.
 
-        Others may write meanwhile. Fragments with stale values are joined with each other alone, so that it stays known
-        which values are stale. Raises ``ValueError`` for an age that is none, and a transient ``WriteError`` where
-        others change the table all the time.
+        Others may write meanwhile. Fragments with stale values stay separate from others, to keep track of stale
+        values. Raises ``ValueError`` for an invalid age, and a transient ``WriteError`` if others keep changing the
+        table.
         """
         if cleanup_older_than is not None:
             cleanup_older_than = age_of_moment("cleanup_older_than", cleanup_older_than)
@@ -630,25 +627,25 @@ class Table(TableVersions):
     def cleanup_old_versions(
         self, older_than: Moment | None = None, *, delete_unverified: bool = False
     ) -> CleanupStats:
-        """Remove versions of an age, except tagged ones, and all that only they need; return what was removed.
+        """Remove old versions without a tag, and all that only they need; return what was removed.
 
-        Checkpoints and files of columns go, too, that nothing needs. A job that runs keeps the versions from its own
-        on, its checkpoints and its files; a job on another host of which nothing is heard for an hour runs no more.
+        Unused checkpoints and files of columns are removed, too. A running job keeps its version and later ones, its
+        checkpoints and its files; a job on another host counts as ended after an hour of silence.
 
         Parameters
         ----------
         older_than
-            The age, a week by default, as a timedelta; or the time before which they were made, as a datetime (in UTC
-            where it has no zone), ISO text, or nanoseconds since 1970. Whoever still reads an older version fails.
+            The age as a timedelta, by default a week; or a time before which versions are old, as a datetime (by
+            default in UTC), ISO text, or nanoseconds since 1970. Readers of removed versions fail.
         delete_unverified
-            Remove what others have written and no version names, too, which otherwise stays for a week. Whoever is
-            about to commit it fails. Nothing of that is removed while a job runs, which is warned of.
+            Also remove uncommitted files, which otherwise stay for a week. Writers that are about to commit them fail.
+            While a job runs, they stay, with a warning.
         """
         age = WEEK if older_than is None else max(age_of_moment("older_than", older_than), timedelta())
         return cleaned(self._lance, self._jobs, age, delete_unverified=delete_unverified)
 
     def cleanup_checkpoints(self) -> dict[str, int]:
-        """Remove checkpoints, and files that hold whole fragments, which no run would use any more."""
+        """Remove checkpoints, and files of whole fragments, that no run would use."""
         return cleaned_checkpoints(self._lance, self._jobs)
 
 

@@ -54,7 +54,7 @@ class ViewState:
 class ViewDefinition:
     """A view: its columns by name, as SQL over those of the source (None: a function's), and the source's place.
 
-    ``version`` is the source's when the view was made, ``state`` None as long as it was not refreshed.
+    ``version`` is the source's when the view was made. ``state`` is None before the first refresh.
     """
 
     columns: Mapping[str, str | None]

@@ -311,7 +311,7 @@ class IterableSamples(IterableDataset[Any]):
             raise UsageError(
                 f"the state is of one of several readers (ranks, workers, samples a step: {self._resumed_by}), and here"
                 f" they are {self._reader_of(part)}",
-                hint="loader() has the state of all of them, which any number of ranks and workers goes on from.",
+                hint="loader() has the state of all of them, from which any number of ranks and workers can continue.",
             )
         run = int(self._position[2])
         if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
@@ -449,7 +449,7 @@ class Loader:
             except (OSError, EOFError) as error:
                 raise ReadError(
                     f"a worker ended while it handed a batch over: {error}",
-                    hint="Make the loader again, and go on from state_dict().",
+                    hint="Make the loader again, and continue from state_dict().",
                 ) from error
             self._given += 1
             if batch is not None:

@@ -472,7 +472,7 @@ def _check_place(data: bytes, place: dict[bytes, list[Span]]) -> None:
         raise NotPlainError("it has several data references")
     name, (begin, _) = entries[0]
     if name != b"url " and not (name == b"alis" and data[begin + 3] & 1):
-        raise NotPlainError("its data is in another file")
+        raise NotPlainError("its data are in another file")
 
 
 def _timescale(data: bytes, span: Span) -> tuple[int, int]:
@@ -706,7 +706,7 @@ def _description(
     if name not in _ENTRIES:
         raise NotPlainError(f"it has samples {name!r}")
     if int.from_bytes(data[at + 6 : at + 8], "big") != 1:
-        raise NotPlainError("its data is in another place")
+        raise NotPlainError("its data are in another place")
     codec, kind = _ENTRIES[name]
     boxes = _children(data, (at + _DESCRIBED, end), b"stsd")
     configuration = data[slice(*_one(boxes, kind))]

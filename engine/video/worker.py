@@ -203,7 +203,7 @@ def _check_index(stream: Any, size: int) -> None:
                 f"sample {number:,} of {entry.size:,} bytes does not end within the file", offset=entry.pos
             )
     if total > 2 * size + _BATCH_BYTES:
-        raise FailureError(f"its samples have {total:,} bytes together, more than the file: they lie over each other")
+        raise FailureError(f"its samples have {total:,} bytes together, more than the file: they overlap")
 
 
 class _Window:
@@ -297,7 +297,7 @@ class _Packets:
                 return
             size += packet.size
             if size > self._most:
-                raise FailureError("its samples are more than the file: they lie over each other")
+                raise FailureError("its samples are more than the file: they overlap")
             yield packet
         if self._begin is None and self._blocks not in (None, count):
             raise FailureError(f"of {self._blocks:,} blocks of the track only {count:,} can be read")

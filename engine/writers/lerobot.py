@@ -38,7 +38,7 @@ from ..statistics import PixelCounts, Statistics, pixel_step, sampled_frames
 from ..storage import ObjectUrl
 from ..stream import LazyChunkStream
 from ..units import counted
-from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, RecordingSamples, label_rows
+from .lerobot_episodes import SAMPLE, AlignedEpisode, EpisodeAccount, RecordingSamples, episode_rows, label_rows
 from .lerobot_files import (
     ACCOUNT,
     WrittenEpisode,
@@ -53,7 +53,7 @@ from .lerobot_files import (
 )
 from .lerobot_page import ExportReport
 from .lerobot_sources import ExportedRecording, ExportedStore, Recordings, recordings_of
-from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, Labels
+from .lerobot_spec import IMAGE, VIDEO, ExportSpec, FeatureSpec, GivenEpisodes, Labels, WholeRecording
 from .lerobot_video import EncodedVideo, VideoPart, pixels, png_of, rgb_picture, write_images
 
 
@@ -67,6 +67,7 @@ def write_lerobot(
     append: bool = False,
     on_error: str = "raise",
     progress: Progress = None,
+    episodes: Any = None,
 ) -> ExportReport:
     """Write recordings as a LeRobot dataset of version 3.0; each recording is a task.
 
@@ -87,6 +88,11 @@ def write_lerobot(
     on_error
         ``"skip"`` leaves out a recording that is damaged or does not fit the specification, with the error as the
         reason in its report. A later run tries it again if it was replaced.
+    episodes
+        A table with one episode per row, such as the events of ``dataset.find``: of Arrow, of a catalog, or a data
+        frame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start`` and
+        ``end``, times on the timeline of the features, both inclusive, or null for the ends of the recording; and
+        optionally ``task``. Recordings without a row are left out. The specification then chooses no episodes.
 
     Raises
     ------
@@ -104,9 +110,16 @@ def write_lerobot(
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
     given, stores = recordings_of(recordings)
+    if episodes is not None:
+        if chosen.episodes != WholeRecording():
+            raise UsageError("episodes are given twice", hint="Leave them out of the specification, or give no table.")
+        chosen = replace(chosen, episodes=GivenEpisodes())
+        given = _with_labels(given, episode_rows(episodes))
     if isinstance(chosen.episodes, Labels):
         given = _with_labels(given, label_rows(chosen.episodes))
     before = _Before.of(place, chosen, append=append)
+    if episodes is not None:
+        given = [each for each in given if each.labels or each.name in before.origins]
     todo, skipped = before.todo(given)
     removed = before.gone(stores)
     with progress_shown(progress, str(destination)) as listener, Staging.beside(place) as staging:

@@ -49,6 +49,7 @@ from .lerobot_spec import (
     FeatureColumn,
     FeatureSpec,
     FrameTransform,
+    GivenEpisodes,
     Labels,
     TimeRanges,
     WhereTrue,
@@ -63,6 +64,8 @@ _BLOB: Final = "EncodedImage:blob"
 _BUFFER: Final = "Image:buffer"
 _FORMAT: Final = "Image:format"
 SAMPLE: Final = "VideoStream:sample"
+_SEGMENT: Final = "rerun_segment_id"
+_TICKS: Final = "_in_nanoseconds"
 _CODEC: Final = "VideoStream:codec"
 
 
@@ -464,10 +467,9 @@ class RecordingSamples:
                 yield from self._where_true(column, equals, end)
             case BetweenEvents(first, last):
                 yield from self._between(first, last)
-            case Labels():
+            case Labels() | GivenEpisodes():
                 for row in self._labels:
-                    begin, finish = (start + round(float(row[k]) * 1e9) for k in ("start", "end"))
-                    yield Cut(begin, finish, row.get("task") or None)
+                    yield Cut(*_span_of(row, start, end), row.get("task") or None)
             case _:
                 yield Cut(start, end)
 
@@ -697,13 +699,16 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
     import pyarrow.parquet
 
     path = Path(labels.path)
-    hint = "A table of labels, CSV or Parquet, has the columns recording, start and end, and may have verdict and task."
+    hint = (
+        "A table of labels, CSV or Parquet, has the columns recording (or rerun_segment_id), start and end, and may "
+        "have verdict and task."
+    )
     try:
         check_limit(path.stat().st_size, MAX_SCHEMA_BYTES, path=str(path), offset=None, what="the size of the file")
         texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(("recording", "verdict", "task"), pa.string()))
         is_parquet = path.suffix == ".parquet"
         table = pyarrow.parquet.read_table(path) if is_parquet else pyarrow.csv.read_csv(path, convert_options=texts)
-        rows = table.to_pylist()
+        rows = _in_ticks(table).to_pylist()
     except FileNotFoundError as error:
         raise SourceMissingError("there is no such table of labels", path=str(path), hint=hint) from error
     except (OSError, pa.ArrowInvalid) as error:
@@ -713,6 +718,68 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
             raise ReadError("the table of labels lacks a column", path=str(path), hint=hint)
         row["recording"] = str(row["recording"])
         ends = [row["start"], row["end"]]
+        if _TICKS in row:
+            if None not in ends and ends[0] > ends[1]:
+                raise ReadError(f"row {number}: it ends before it starts", path=str(path), hint=hint)
+            continue
         if not all(isinstance(n, int | float) and math.isfinite(n) for n in ends) or not ends[0] < ends[1]:
             raise ReadError(f"row {number}: start and end are {ends}, in seconds", path=str(path), hint=hint)
     return [row for row in rows if not labels.keep or str(row["verdict"]) in labels.keep]
+
+
+def episode_rows(given: Any) -> list[dict[str, Any]]:
+    """Return the rows of a table of episodes, with their ends in nanoseconds; None where an end is that of the segment.
+
+    Raises ``TypeError`` for what is no table, and ``UsageError`` for one that lacks a column or has other ends.
+    """
+    if callable(getattr(given, "to_arrow_reader", None)):
+        table = given.to_arrow_reader().read_all()
+    elif hasattr(given, "__arrow_c_stream__"):
+        table = pa.table(given)
+    else:
+        raise TypeError(f"episodes must be a table of Arrow, a table of a catalog or a data frame, got {type(given)}")
+    hint = "It has the columns rerun_segment_id (or segment_id), start and end, and may have task."
+    segment = next((name for name in ("rerun_segment_id", "segment_id") if name in table.column_names), None)
+    missing = [name for name in ("start", "end") if name not in table.column_names]
+    if segment is None or missing:
+        raise UsageError(f"the table of episodes has no column {(missing or ['rerun_segment_id'])[0]!r}", hint=hint)
+    for name in ("start", "end"):
+        kind = table[name].type
+        if pa.types.is_null(kind):
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.duration("ns")))
+        elif not (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)):
+            raise UsageError(
+                f"the column {name!r} of the table of episodes has {kind}",
+                hint="Frames are on a clock: find events by an index of times.",
+            )
+    kept = [name for name in (segment, "start", "end", "task") if name in table.column_names]
+    rows: list[dict[str, Any]] = _in_ticks(table.select(kept).rename_columns(["recording", *kept[1:]])).to_pylist()
+    for number, row in enumerate(rows):
+        if row["start"] is not None and row["end"] is not None and row["end"] < row["start"]:
+            raise UsageError(f"row {number} of the table of episodes: it ends before it starts", hint=hint)
+    return rows
+
+
+def _in_ticks(table: pa.Table) -> pa.Table:
+    """Return labels of a lake under the names of others: times and durations as nanoseconds, marked by ``_TICKS``."""
+    if "recording" not in table.column_names:
+        table = table.rename_columns(["recording" if name == _SEGMENT else name for name in table.column_names])
+    places = [table.column_names.index(name) for name in ("start", "end") if name in table.column_names]
+    kinds = [table.schema.field(place).type for place in places]
+    if len(kinds) < 2 or not all(pa.types.is_timestamp(kind) or pa.types.is_duration(kind) for kind in kinds):
+        return table
+    for place, kind in zip(places, kinds, strict=True):
+        unit = pa.timestamp("ns", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("ns")
+        ticks = table.column(place).cast(unit).cast(pa.int64())
+        table = table.set_column(place, table.column_names[place], ticks)
+    return table.append_column(_TICKS, pa.array([True] * len(table)))
+
+
+def _span_of(label: Mapping[str, Any], start: int, end: int) -> tuple[int, int]:
+    """The times of a label of a recording with these ends."""
+    if _TICKS in label:
+        return (
+            start if label["start"] is None else label["start"],
+            end if label["end"] is None else label["end"],
+        )
+    return start + round(float(label["start"]) * 1e9), start + round(float(label["end"]) * 1e9)

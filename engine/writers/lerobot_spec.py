@@ -148,15 +148,22 @@ class BetweenEvents:
 class Labels:
     """An episode for each row of a table whose ``verdict`` is among those that are kept.
 
-    The table, CSV or Parquet, has the columns ``recording``, ``start`` and ``end`` (seconds from the recording's first
-    frame on), and may have ``verdict`` and ``task``.
+    The table, CSV or Parquet, has the columns ``recording`` (or ``rerun_segment_id``), ``start`` and ``end`` (seconds
+    from the recording's first frame on, or times of its timeline), and may have ``verdict`` and ``task``.
     """
 
     path: str
     keep: tuple[str, ...] = ()
 
 
-Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels
+@dataclass(frozen=True, slots=True)
+class GivenEpisodes:
+    """An episode for each row of a table that is given with the export."""
+
+    by: str = "table"
+
+
+Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels | GivenEpisodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ class Hdf5File:
             if dataset.foreign is not None:
                 raise self._error(dataset, dataset.foreign, _FOREIGN)
             if dataset.layout == "external" and not dataset.is_plain:
-                raise self._error(dataset, f"its values lie in other files, in the form {dataset.dtype}", _FOREIGN)
+                raise self._error(dataset, f"its values are in other files, in the form {dataset.dtype}", _FOREIGN)
             unit = math.prod(dataset.chunks) * dataset.item if dataset.chunks else 0
             if unit > MAX_HDF5_CHUNK:
                 what = f"a storage chunk has {unit:,} bytes, and at most {MAX_HDF5_CHUNK:,} are read"

@@ -225,7 +225,7 @@ def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
     filled = _PLACEHOLDER.sub(number, template)
     parts = filled.split("/")
     if not parts[0] or ".." in parts or "{" in filled or "\0" in filled or len(max(parts, key=len)) > _LONGEST_NAME:
-        raise ReadError(f"the path {shortened(template)} does not lie in the dataset", path=str(path), hint=HINT)
+        raise ReadError(f"the path {shortened(template)} is outside of the dataset", path=str(path), hint=HINT)
     return filled
 
 

@@ -142,7 +142,7 @@ class ParquetFile:
             coarse = self._coarse_batches(row_groups, [c for c in wanted if c in self._coarse], rows)
             for batch in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
                 if len(batch) != len(wanted) or len({len(array) for array in batch.values()}) > 1:
-                    raise self.damaged(f"{len(wanted)} columns were asked for and {len(batch)} came")
+                    raise self.damaged(f"{len(wanted)} columns were requested and {len(batch)} came")
                 for column, array in batch.items():
                     self._check_text(self.schema.field(column).name, array)
                 yield {c: _in_type(batch[c], self.schema.field(c).type) for c in wanted}

@@ -366,7 +366,7 @@ def main() -> int:
         plain.write_text("".join(json.dumps({"node": {"op": "source", "path": f.path}}) + "\n" for f in facts))
         pairs = zip(facts, _run(plain, "own"), _run(plain, "peer", options.peer), strict=True)
         alike = {f.path for f, own, peer in pairs if own == peer}
-        print(f"{len(alike)} of {len(facts)} recordings are read alike; the others: docs/differences_by_recording.md")
+        print(f"{len(alike)} of {len(facts)} recordings are read alike; the others: differences_by_recording.md")
         some = [spec for spec in specs if alike.issuperset(_sources(spec["node"]))]
         file.write_text("".join(json.dumps(spec) + "\n" for spec in some))
         wrong += _compare(some, {"own": _run(file, "own"), "peer": _run(file, "peer", options.peer)}, "peer")

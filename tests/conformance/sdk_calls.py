@@ -49,6 +49,7 @@ except ImportError:
 
 FOOTERLESS = "without a footer"
 
+BLUEPRINTS = "blueprints and assets"
 ERRORS = "errors"
 NAMES = "empty names, names that begin with `__`"
 OLD_NAME = "the name that an entry had before `set_name`"
@@ -61,7 +62,7 @@ NULL = pa.array([None], pa.list_(pa.list_(pa.uint8())))
 KNOWN: dict[str, str] = {
     r"entries: by the old name: |tables: (by id|(rows of|append to) a deleted table): ": OLD_NAME,
     r"names: dataset '': |names: (dataset|table) '__x': ": NAMES,
-    r"names: table ' ': ": "a table whose name begins or ends with spaces",
+    r"names: table ' ': ": NAMES,
     r"names after deletion: answer is \['__entries'\] here": "an entry that is refused, as its name is taken",
     r"registration: (one again(: error)?|a prefix( again| without files)): text": ERRORS,
     r"registration: (no such file|a timeline of another type|a folder): text": ERRORS,
@@ -77,15 +78,15 @@ KNOWN: dict[str, str] = {
     r"writes: (append|upsert) of another schema: (text|error)": "errors in rows that are written",
     r"writes: (upsert a key twice|rows after upsert of what is refused): ": "errors in rows that are written",
     r"writes: upsert without a key: ": "errors in rows that are written",
-    r"blueprints: set an unknown default: ": "`set_default_blueprint` of an unknown one",
-    r"blueprints: dataset: set name: ": "`set_name` of a dataset that holds blueprints or assets",
-    r"blueprints: delete without the dataset: ": "`delete` of an entry whose blueprint dataset was deleted",
+    r"blueprints: set an unknown default: ": BLUEPRINTS,
+    r"blueprints: dataset: set name: ": BLUEPRINTS,
+    r"blueprints: delete without the dataset: ": BLUEPRINTS,
     r"(blueprints|assets): register (what is not there|one that is not static): text": ERRORS,
     r"rest: (global )?maintenance( of all)?: ": "`do_maintenance`, `do_global_maintenance`",
-    r"rest: (index of words|words|delete indexes): ": "`create_*_search_index`, `search_*`, by a client of 0.33",
+    r"rest: (index of words|words|delete indexes): ": "`create_*_search_index`, `search_*`",
     rf"{FOOTERLESS}.*: (rerun_num_chunks|(rerun_)?size_bytes) is": "registering an RRD without a footer",
     rf"{FOOTERLESS}.*: store.*: (chunk |summary: answer)": "registering an RRD without a footer",
-    r"rerun__file[1-6].rrd: refused: None here": "registering an RRD with a footer of Rerun 0.28's drafts",
+    r"rerun__file[1-6].rrd: refused: None here": "registering an RRD without a footer, or with a draft of one",
     r"rerun__file[1-6].rrd: .*: rerun_(num_chunks|size_bytes) is": "registering an RRD without a footer",
     r": field property:(ParquetMetadata:)?file_metadata is": "a property whose component does not begin",
     r"(fox_location|fox_pointcloud|cloud2_noxyz).rrd: store: schema: answer": "a component that is null",

@@ -5,6 +5,7 @@ Recordings of the same columns are read alike, so of each kind a few are taken; 
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -65,7 +66,9 @@ def converted(program: str, path: Path, target: Path) -> list[str]:
     target.parent.mkdir(parents=True, exist_ok=True)
     command = [program, "convert", str(path), "-o", str(target), "--executor", "inline", "-q"]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    told = [line.partition("error: ")[2] for line in run.stderr.splitlines() if "error: " in line]
+    told = [
+        re.sub(r"^CM\d+: ", "", line.partition("error: ")[2]) for line in run.stderr.splitlines() if "error: " in line
+    ]
     if run.returncode and not told:
         raise RuntimeError(run.stderr)
     return [line for line in told if "inputs failed" not in line and Path(line.partition(": ")[0]).suffix not in RRDS]

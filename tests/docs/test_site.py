@@ -9,6 +9,7 @@ import doctest
 import html
 import importlib
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -18,9 +19,11 @@ from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
 import pytest
+from chunkmill.engine.cli.commands import commands
 from places import REPOSITORY
 from test_reference import resolved, shown
 
@@ -129,6 +132,36 @@ def test_the_search_needs_no_server(site: Path, tab: Page) -> None:
     links = tab.value_of(FOUND)
     assert any("ingest_operations.html" in link for link in links), links
     assert not tab.errors
+
+
+def test_the_search_finds_commands_and_error_codes(site: Path) -> None:
+    found = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    titles = {each["location"]: each["title"] for each in found}
+    assert titles["errors.html#cm101"] == "CM101: ReadError"
+    named = set(titles.values())
+    commands_without_one = [name for name in commands.commands if f"chunkmill {name}" not in named]
+    assert commands_without_one == []
+
+
+def test_no_link_of_the_site_is_dead(site: Path) -> None:
+    """Of those that mkdocs does not check: in HTML, in the reference and in what the theme adds."""
+    places: dict[Path, set[str]] = {}
+    links: list[tuple[Path, str]] = []
+    for path in pages(site):
+        text = path.read_text(encoding="utf-8")
+        places[path] = {html.unescape(name) for name in re.findall(r'\b(?:id|name)="([^"]+)"', text)}
+        links += [(path, html.unescape(link)) for link in re.findall(r'\b(?:href|src)="([^"]+)"', text)]
+    dead = []
+    for path, link in links:
+        url = urlsplit(link)
+        if url.scheme or url.netloc:
+            continue
+        target = (path.parent / unquote(url.path)).resolve() if url.path else path
+        is_there = target.exists() and (not url.fragment or unquote(url.fragment) in places.get(target, {url.fragment}))
+        if not is_there:
+            dead.append(f"{path.relative_to(site)}: {link}")
+    assert len(links) > 1_000
+    assert dead == []
 
 
 def test_the_reference_has_the_parameters_of_constructors(site: Path) -> None:

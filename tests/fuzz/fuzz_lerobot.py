@@ -185,16 +185,16 @@ VIDEO_3 = f"videos/{CAMERA}/000/000.mp4"
 DEEP = "[" * 200_000 + "]" * 200_000
 BOTH: dict[str, tuple[Forge, str]] = {
     "data behind the folder": (info(data_path="../beside/{episode_index}.parquet"), "does not lie in|is not known"),
-    "data at a path of the machine": (info(data_path="/etc/passwd"), "does not lie in the dataset"),
-    "data within and out again": (info(data_path="data/../../beside/x.parquet"), "does not lie in the dataset"),
-    "an attribute in a path": (info(data_path="{episode_index.__class__}"), "does not lie in the dataset"),
+    "data at a path of the machine": (info(data_path="/etc/passwd"), "is outside of the dataset"),
+    "data within and out again": (info(data_path="data/../../beside/x.parquet"), "is outside of the dataset"),
+    "an attribute in a path": (info(data_path="{episode_index.__class__}"), "is outside of the dataset"),
     "an index in a path": (info(data_path="data/{0}"), "is not known"),
-    "a conversion in a path": (info(data_path="data/{episode_index!r:>99999999}"), "does not lie in the dataset"),
-    "a width of a billion": (info(data_path="data/{chunk_index:0999999999d}"), "does not lie in the dataset"),
-    "a zero byte in a path": (info(data_path="data/\0.parquet"), "does not lie in the dataset"),
-    "a path of a megabyte": (info(data_path="d" * 2**20), "does not lie in the dataset"),
+    "a conversion in a path": (info(data_path="data/{episode_index!r:>99999999}"), "is outside of the dataset"),
+    "a width of a billion": (info(data_path="data/{chunk_index:0999999999d}"), "is outside of the dataset"),
+    "a zero byte in a path": (info(data_path="data/\0.parquet"), "is outside of the dataset"),
+    "a path of a megabyte": (info(data_path="d" * 2**20), "is outside of the dataset"),
     "a list for a path": (info(data_path=["data"]), "there is no such file|is not text"),
-    "a video behind the folder": (info(video_path="../{video_key}.mp4"), "does not lie in the dataset"),
+    "a video behind the folder": (info(video_path="../{video_key}.mp4"), "is outside of the dataset"),
     "a rate of zero": (info(fps=0), "'fps' is 0"),
     "a rate below zero": (info(fps=-30), "'fps' is -30"),
     "a rate that is no number": (info(fps=float("nan")), "'fps' is nan"),
@@ -233,7 +233,7 @@ BOTH: dict[str, tuple[Forge, str]] = {
 V2: dict[str, tuple[Forge, str]] = {
     "a name of a camera behind the folder": (
         info(features={"../../beside/x": {"dtype": "video", "shape": [1]}}, video_path="videos/{video_key}"),
-        "does not lie in the dataset",
+        "is outside of the dataset",
     ),
     "an episode twice": (lines(_line(0), _line(1), _line(0)), "episode 0 twice"),
     "an episode below zero": (lines(_line(-1)), "'episode_index' is -1"),
@@ -282,7 +282,7 @@ V3: dict[str, tuple[Forge, str]] = {
         file("meta/tasks.parquet", lambda: _constant(20_000_000, task_index=0, task="pick")),
         "the number of rows",
     ),
-    "a name of a camera behind the folder": (_outside_camera, "does not lie in the dataset"),
+    "a name of a camera behind the folder": (_outside_camera, "is outside of the dataset"),
     "an episode of ten million tasks": (
         episodes(tasks=pa.array([["pick"] * 10_000_000, []], pa.list_(pa.string()))),
         "the size of 1,024 rows",

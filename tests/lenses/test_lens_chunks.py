@@ -213,7 +213,7 @@ def test_apply_selector_says_what_is_wrong(source: str, selector: str, message: 
     chunk = made(THREE)
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared below
         chunk.apply_selector(source, selector)
-    assert str(caught.value).startswith(message)
+    assert caught.value.args[0].startswith(message)
     assert f"in {chunk.id} of /m, component {source}, selector {selector}" in str(caught.value)
 
 

@@ -152,7 +152,7 @@ def test_an_error_says_where() -> None:
     error = caught.value
     assert isinstance(error, LensError)
     assert isinstance(error, ValueError)
-    first, place = str(error).split("\n")
+    first, place = error.message.split("\n")
     assert first == (
         "Lenses error: Failed to apply operations to component 'Scalars:scalars' (entity: `/a`, input: `Imu:accel`): "
         "Invalid argument error: cannot access field `.y` on unexpected type Float64"
@@ -168,7 +168,7 @@ def test_all_errors_of_one_chunk_come_together() -> None:
     lens = derive().to_component("a", ".x.y").to_component("b", ".t.z")
     with pytest.raises(LensError) as caught:
         run(LensSet([lens, derive()], "forward_all"), [accel("/a")])
-    first, *places = str(caught.value).split("\n")
+    first, *places = caught.value.message.split("\n")
     assert first.removeprefix("Lenses error: ").split("; ") == [
         "Lens collision at entity `/a`: derive output `Scalars:scalars` already claimed by a prior lens",
         f"{FAILED} component 'a' {PLACE}: Invalid argument error: cannot access field `.y` on unexpected type Float64",

@@ -47,7 +47,7 @@ def test_content_and_explain() -> None:
 
 
 def test_an_error_ends_the_run() -> None:
-    with pytest.raises(RuntimeError, match=r"^Lenses error: Failed to apply operations to component 'd'"):
+    with pytest.raises(RuntimeError, match=r"^CM406: Lenses error: Failed to apply operations to component 'd'"):
         stream().lenses(DOUBLED).to_chunks(executor="inline")
 
 

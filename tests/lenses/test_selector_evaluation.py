@@ -219,7 +219,7 @@ def test_a_callable_must_return_an_array(given: object, shown: str) -> None:
     )
     with pytest.raises(RuntimeError) as caught:
         Selector(".x").pipe(lambda a: given).execute(STRUCTS.values)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"CM405: {message}"
 
 
 def test_what_a_callable_raises_is_named_and_kept() -> None:

@@ -179,7 +179,7 @@ def test_a_comment_may_end_in_a_backslash() -> None:
 
 @pytest.mark.parametrize("program", [".[", ".) | (.", "# nothing", "1] | [2", ".\0 | nothing"])
 def test_what_is_no_program_is_refused_when_it_is_given(program: str) -> None:
-    with pytest.raises(ValueError, match=r"^not a jq program: "):
+    with pytest.raises(ValueError, match=r"^CM501: not a jq program: "):
         Selector.jq(program)
 
 

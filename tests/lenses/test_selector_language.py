@@ -110,7 +110,7 @@ def test_fixed_size_lists_in_rows() -> None:
 def test_a_parse_error_points_at_the_place(query: str, message: str, shown: str, column: int) -> None:
     with pytest.raises(SelectorSyntaxError) as caught:
         Selector(query)
-    assert str(caught.value) == f"Failed to parse selector: {message}\n    {shown}\n    {' ' * column}^"
+    assert str(caught.value) == f"CM502: Failed to parse selector: {message}\n    {shown}\n    {' ' * column}^"
     again = error_from_dict(caught.value.to_dict())
     assert isinstance(again, ValueError)
     assert str(again) == str(caught.value)

@@ -6,6 +6,7 @@ The names below are loaded when they are first used.
 from ...lazy_names import lazy_names
 
 _HOMES = {
+    ".curation": "DatasetCuration label_schema segments_in",
     ".finding": "ValueSearch",
     ".indexes": "SearchIndexes",
     ".searching": (

@@ -1,4 +1,7 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .curation import DatasetCuration as DatasetCuration
+from .curation import label_schema as label_schema
+from .curation import segments_in as segments_in
 from .finding import ValueSearch as ValueSearch
 from .indexes import SearchIndexes as SearchIndexes
 from .searching import AnyComponentColumn as AnyComponentColumn

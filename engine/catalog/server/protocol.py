@@ -103,8 +103,8 @@ class Status(IntEnum):
 class ProtocolError(Exception):
     """The end of a call with a status other than ``OK``, and a text for the client, cut if long.
 
-    The text goes out in a header. Clients of gRPC take none that are larger than 8 KiB, encoded by percents, and would
-    report that in place of the error.
+    The text is sent in a header. gRPC clients accept at most 8 KiB, percent-encoded, and would otherwise report that
+    instead of the error.
     """
 
     def __init__(self, code: Status, text: str) -> None:
@@ -405,7 +405,7 @@ def cause_of(error: BaseException) -> str:
 
     >>> from chunkmill.engine.errors import WriteError
     >>> cause_of(WriteError("cannot be written", path="/lake/x"))
-    '/lake/x: cannot be written.'
+    'CM201: /lake/x: cannot be written.'
     """
     if isinstance(error, ChunkmillError):
         return str(error)

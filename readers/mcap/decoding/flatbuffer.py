@@ -554,7 +554,7 @@ class _Builder:
         for entry in sorted(definition["fields"] or (), key=lambda entry: entry["offset"]):
             node = self._node(entry, above)
             if not isinstance(node, FlatNumber | FlatStruct | FlatArray):
-                raise SchemaError(f"{definition['name']}.{entry['name']} cannot lie in a struct")
+                raise SchemaError(f"{definition['name']}.{entry['name']} cannot be in a struct")
             if not 0 < entry["offset"] + node.size <= size <= _LARGEST_STRUCT:
                 raise SchemaError(f"{definition['name']}.{entry['name']} does not fit into its struct")
             members.append((entry["name"], node))
@@ -590,7 +590,7 @@ class _Builder:
         if kind == _ARRAY:
             element = self._single(type_["element"], type_["index"], above, field["name"])
             if not isinstance(element, FlatNumber | FlatStruct) or not type_["fixed_length"]:
-                raise SchemaError(f"{field['name']} is an array of what cannot lie in one")
+                raise SchemaError(f"{field['name']} is an array of a type that cannot be in one")
             return FlatArray(element, type_["fixed_length"])
         if kind == _UNION:
             return self._union(type_["index"], above)

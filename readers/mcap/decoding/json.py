@@ -718,7 +718,7 @@ def _parse_cbor(message: bytes) -> Any:
         why = error.__cause__ if isinstance(error.__cause__, MisfitError) else error
         raise MisfitError(f"it is not CBOR: {str(why)[:120]}") from None
     if file.tell() != len(message):
-        raise MisfitError("it continues after its value")
+        raise MisfitError("there is more after its value")
     return value
 
 

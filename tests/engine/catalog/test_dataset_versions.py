@@ -227,7 +227,7 @@ READS: Final = """
     filter_segments get_index_ranges id info segment_rows kind layer layer_names layers list_indexes list_search_indexes
     list_versions manifest manifest_url name partition_ids partition_url queried reader rows_table schema search_fts
     search_vector segment segment_ids segment_store segment_table segment_url segments_with store_reader tags
-    to_spark updated_at version write_lerobot
+    to_spark updated_at version write_lerobot find label labels sample
 """
 WRITES: dict[str, Any] = {
     "add_segments_to_asset": ("a", ["one"]),

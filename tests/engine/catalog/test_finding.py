@@ -163,6 +163,24 @@ def test_of_a_long_segment_only_chunks_are_read_that_may_have_an_event(
     assert len(set(read_chunks)) == 3
 
 
+def test_small_chunks_of_an_entity_share_statistics(
+    dataset: DatasetEntry, tmp_path: Path, read_chunks: list[tuple[str, int]]
+) -> None:
+    """Those of another entity, with the same component, are not among them, nor is a long chunk."""
+    quiet = [chunk("/b", [at], "v", scalars([0.5])) for at in range(600)]
+    small = [chunk("/a", [at], "v", scalars([9.0 if at == 400 else 0.5])) for at in range(600)]
+    long = chunk("/a", range(600, 1600), "v", scalars([0.5] * 1000))
+    mixed = [part for pair in zip(quiet, small, strict=True) for part in pair]
+    registered(dataset, tmp_path, "one", [*mixed[:200], long, *mixed[200:]])
+    read_chunks.clear()
+    assert found(dataset, "/b:v > 5") == []
+    assert read_chunks == []
+    assert [event[1:3] for event in found(dataset, "/a:v > 5")] == [(400, 400)]
+    assert len(set(read_chunks)) <= 256
+    bounds = [times.statistics("v", "", np.arange(len(times))).high.max() for times in times_of(dataset)]
+    assert bounds == [9.0]
+
+
 def test_an_event_goes_on_from_one_share_of_a_segment_to_the_next(
     dataset: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +476,77 @@ def test_compaction_keeps_statistics_and_makes_damaged_ones_anew(dataset: Datase
     with pytest.warns(ReadWarning, match="made anew"):
         dataset.do_maintenance(compact_fragments=True)
     assert found(dataset, "/a:v > 97") == expected
+
+
+# --- what takes events
+
+
+def brakes(dataset: DatasetEntry, folder: Path) -> Any:
+    """Three segments of 5 s at 10 Hz, two of which brake: one from 1 s to 1.9 s, one at 3 s and 3.1 s."""
+    hard = {"a": range(10, 20), "b": (), "c": (30, 31)}
+    for number, (name, rows) in enumerate(hard.items()):
+        values = np.ones(50)
+        values[list(rows)] = 9 + number
+        stamps = (np.arange(50) * 100 + 10_000_000).astype("M8[ms]").astype("M8[ns]")
+        line = TimeColumn("at", timestamp=stamps)
+        part = Chunk.from_columns("/car", [line], [ComponentColumn("brake", scalars(values.tolist()))])
+        registered(dataset, folder, name, [part])
+    return dataset.find("/car:brake > 5", executor="inline")
+
+
+def test_events_are_episodes_of_a_lerobot_dataset(dataset: DatasetEntry, tmp_path: Path) -> None:
+    spec = {"fps": 10, "task": "brake", "features": {"action": {"entity": "/car", "component": "brake"}}}
+    events = brakes(dataset, tmp_path)
+    report = dataset.write_lerobot(tmp_path / "out", spec, episodes=events, executor="inline")
+    assert [(a.recording, a.written) for a in report.accounts] == [("a", 10), ("c", 2)]
+    data = pa.concat_tables([pq.read_table(path) for path in sorted((tmp_path / "out").glob("data/**/*.parquet"))])
+    assert np.ravel(data["action"].to_pylist()).tolist() == [9.0] * 10 + [11.0] * 2
+    again = dataset.write_lerobot(tmp_path / "out", spec, episodes=events, executor="inline", append=True)
+    assert set(again.skipped) == {"a", "c"}
+    fewer = events.to_arrow_table().slice(0, 1).append_column("task", pa.array(["stop"]))
+    changed = dataset.write_lerobot(tmp_path / "out", spec, episodes=fewer, executor="inline", append=True)
+    assert [(a.recording, a.task) for a in changed.accounts] == [("a", "stop")]
+    assert changed.episodes == 1
+    with pytest.raises(ValueError, match="given twice"):
+        dataset.write_lerobot(
+            tmp_path / "b", {**spec, "episodes": {"by": "ranges", "ranges": [[0, 1]]}}, episodes=fewer
+        )
+    steps = pa.table({"rerun_segment_id": ["a"], "start": [1], "end": [2]})
+    with pytest.raises(ValueError, match="index of times"):
+        dataset.write_lerobot(tmp_path / "b", spec, episodes=steps)
+    with pytest.raises(ValueError, match="no column 'end'"):
+        dataset.write_lerobot(tmp_path / "b", spec, episodes=steps.drop_columns("end"))
+    with pytest.raises(TypeError, match="must be a table"):
+        dataset.write_lerobot(tmp_path / "b", spec, episodes="events")
+    with pytest.raises(ValueError, match="ends before"):
+        dataset.write_lerobot(
+            tmp_path / "b", spec, episodes=fewer.rename_columns({"start": "end", "end": "start"}), executor="inline"
+        )
+
+
+def test_events_are_samples(dataset: DatasetEntry, tmp_path: Path) -> None:
+    from chunkmill.training import DataSource, Field, FixedRateSampling, NumericDecoder, SampleIndex, SampleReader
+
+    source = DataSource(dataset, episodes=brakes(dataset, tmp_path), episode_columns=["peak"])
+    index = SampleIndex.build(
+        source, "at", {"brake": Field("/car:brake", NumericDecoder())}, timeline_sampling=FixedRateSampling(10)
+    )
+    samples = list(SampleReader(index).read(np.arange(len(index))).values())
+    assert [float(np.ravel(sample["brake"])[0]) for sample in samples] == [9.0] * 10 + [11.0] * 2
+    assert [float(sample["peak"]) for sample in samples] == [9.0] * 10 + [11.0] * 2
+
+
+def test_events_are_labelled_in_a_table_and_joined_in_sql(dataset: DatasetEntry, tmp_path: Path) -> None:
+    events = brakes(dataset, tmp_path).to_arrow_table()
+    client = CatalogClient(tmp_path / "lake")
+    table = client.create_table("events", events.schema.append(pa.field("verdict", pa.string())))
+    table.append(events.append_column("verdict", pa.array(["accept", "reject"])))
+    rows = client.ctx.sql(
+        "SELECT rerun_segment_id, peak FROM events JOIN drives USING (rerun_segment_id) WHERE verdict = 'accept'"
+    )
+    assert rows.to_pylist() == [{"rerun_segment_id": "a", "peak": 9.0}]
+    accepted = client.ctx.sql("SELECT * FROM events WHERE verdict = 'reject'")
+    assert dataset.filter_segments(accepted).segment_ids() == ["c"]  # type: ignore[arg-type]
 
 
 # --- what is wrong with a condition

@@ -418,7 +418,7 @@ def test_a_frame_reads_what_is_there_when_it_runs(table: TableEntry) -> None:
     table.append(id=1)
     assert frame.to_pydict() == {"id": [1]}
     table.overwrite(pa.table({"other": [1]}))
-    with pytest.raises(ReadError, match="table 't' has other columns than when it was asked for: id, v"):
+    with pytest.raises(ReadError, match="table 't' has other columns than when the query was planned: id, v"):
         frame.to_pydict()
     table.delete()
     with pytest.raises(NotFoundError, match="Table with name t not found"):

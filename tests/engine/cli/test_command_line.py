@@ -372,7 +372,9 @@ def test_scratch_files_of_standard_streams_are_not_shown(recordings: Path, tmp_p
         done = subprocess.run(command, input=data, capture_output=True, check=False, cwd=tmp_path)
         assert done.returncode == code
         assert b"chunkmill-streams" not in done.stderr
-        assert done.stderr.startswith(b"- -> -: 3,5" if code == 0 else b"chunkmill: error: -: the file does not end")
+        assert done.stderr.startswith(
+            b"- -> -: 3,5" if code == 0 else b"chunkmill: error: CM101: -: the file does not end"
+        )
     assert json.loads((tmp_path / "run.json").read_text())["destination"] == "-"
     command = [sys.executable, "-m", "chunkmill", "merge", "-", str(recordings / "demo.rrd"), "-o", "-"]
     done = subprocess.run([*command, "--executor", "inline"], input=b"no", capture_output=True, check=False)

@@ -153,3 +153,12 @@ def test_shells_complete(typed: str, offered: str) -> None:
     settings = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_CHUNKMILL_COMPLETE": "bash_complete"}
     done = CliRunner().invoke(commands, env=settings, prog_name="chunkmill")
     assert offered in done.output.split("\n"), done.output
+
+
+def test_the_script_for_bash_completes() -> None:
+    script = """eval "$(_CHUNKMILL_COMPLETE=bash_source chunkmill)"
+COMP_WORDS=(chunkmill quar) COMP_CWORD=1; _chunkmill_completion chunkmill; echo "${COMPREPLY[@]}"
+"""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("quarantine\n", 0), done.stderr

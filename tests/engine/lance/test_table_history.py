@@ -149,7 +149,7 @@ def test_rows_without_ids_that_last_are_not_compared(client: CatalogClient, tmp_
 
 READS: Final = """
     arrow_schema at blueprints catalog check_changeable computed created_at default_blueprint df diff
-    has_blueprint_dataset id kind list_versions name reader snapshot spark_rows storage_url tags
+    has_blueprint_dataset id kind list_versions name near_duplicates reader sample snapshot spark_rows storage_url tags
     to_arrow_reader to_spark updated_at version blueprint_dataset
 """
 WRITES: dict[str, tuple[Any, ...]] = {

@@ -199,10 +199,10 @@ def test_an_error_of_a_run_gets_the_line_it_comes_from(write: Write, tmp_path: P
     loaded = load_pipeline(path)
     with pytest.raises(KeyError) as caught:
         loaded.apply(stream()).write_rrd(tmp_path / "a.rrd", application_id="a", recording_id="b", executor="inline")
-    assert str(loaded.explained(caught.value)) == f"{path}: line 2: KeyError: '/a'."
+    assert str(loaded.explained(caught.value)) == f"CM401: {path}: line 2: KeyError: '/a'."
     caused = RuntimeError("in a lens")
     caused.__cause__ = caught.value
-    assert str(loaded.explained(caused)) == f"{path}: line 2: RuntimeError: in a lens."
+    assert str(loaded.explained(caused)) == f"CM401: {path}: line 2: RuntimeError: in a lens."
     foreign = KeyError("x")
     assert loaded.explained(foreign) is foreign
     damaged = ReadError("cut")

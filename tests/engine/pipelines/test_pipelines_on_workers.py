@@ -73,7 +73,7 @@ def test_an_error_in_a_worker_comes_with_the_line_of_the_file(spark: SparkSessio
     with pytest.raises(KeyError) as caught:
         loaded.apply(stream()).to_chunks(executor="spark")
     line = PIPELINE.splitlines().index("    return stream.map(lambda chunk: {}[chunk.entity_path])") + 1
-    assert str(loaded.explained(caught.value)) == f"{path}: line {line}: KeyError: '/a'."
+    assert str(loaded.explained(caught.value)) == f"CM401: {path}: line {line}: KeyError: '/a'."
 
 
 def test_a_fresh_process_without_the_folder_can_run_what_was_packed(path: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class TestTypes:
     def test_the_error_names_the_field_and_both_types(self) -> None:
         with pytest.raises(SchemaConflictError) as caught:
             join_types(pa.list_(pa.int64()), pa.list_(pa.float64()), "/arm:volume")
-        assert str(caught.value).startswith(
+        assert caught.value.message.startswith(
             "Schema error: Fail to merge schema field 'item' because the from data_type = Float64 does not equal Int64"
         )
 

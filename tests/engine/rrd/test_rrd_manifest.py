@@ -261,7 +261,7 @@ def test_wrong_offsets(tmp_path: Path) -> None:
 
     file = save(tmp_path, with_manifest(rrd_bytes(scalars(), scalars()), shift))
     assert len(entries(file)) == 2
-    with pytest.raises(ReadError, match="where none begins"):
+    with pytest.raises(ReadError, match="where no chunk begins"):
         list(file.chunks(STORE))
     for found in file.chunks(STORE, entries(file)):
         with pytest.raises(ReadError) as caught:

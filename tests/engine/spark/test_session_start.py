@@ -45,7 +45,7 @@ def test_the_reason_is_what_java_said_in_one_line() -> None:
 def test_the_setting_at_fault_is_named() -> None:
     asked = {"spark.executor.heartbeatInterval": "bogus", "spark.app.name": "mine"}
     told = str(start_error("local[2]", asked, Exception(NESTED)))
-    assert told == (f"Spark did not start on local[2]: {REASON}. Check spark.executor.heartbeatInterval=bogus.")
+    assert told == (f"CM603: Spark did not start on local[2]: {REASON}. Check spark.executor.heartbeatInterval=bogus.")
     assert str(start_error("local[x]", {}, Exception(PY4J))).endswith("Check spark.master=local[x].")
     with pytest.raises(SessionStartError, match=r"spark\.driver\.memory=abc is not a size"):
         jvm_options({"spark.driver.memory": "abc"})
@@ -170,7 +170,7 @@ def test_a_start_that_fails_is_told_in_one_paragraph_without_an_input(data: Path
         env={**kept, "CHUNKMILL_SCRATCH": str(tmp_path / "scratch")},
     )
     assert ran.returncode == 1
-    assert ran.stderr.startswith("chunkmill: error: Spark did not start on local[x]: ")
+    assert ran.stderr.startswith("chunkmill: error: CM603: Spark did not start on local[x]: ")
     assert "Could not parse Master URL" in ran.stderr
     assert ran.stderr.endswith("Check spark.master=local[x].\n")
     assert ran.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Files of HTTP servers and of the Hub: ranges, retries, redirects, hidden sizes, and hosts that may not be asked."""
+"""Files of HTTP servers and of the Hub: ranges, retries, redirects, hidden sizes, and hosts that may not be called."""
 
 from __future__ import annotations
 
@@ -108,17 +108,17 @@ def test_only_allowed_hosts_are_asked_also_after_a_redirect(
         other.files["a b.bin"] = DATA
         server.elsewhere = other.url
         limits = [HostLimit([f"{server.url}/away/", "/a/folder", "s3://bucket/x"])]
-        with pytest.raises(ReadError, match=f"{other.url} is not an allowed server"):
+        with pytest.raises(ReadError, match=f"{other.url} may not be called"):
             RemoteFile(f"{server.url}/away/a%20b.bin")
         assert other.requests == []
-        with pytest.raises(ReadError, match="is not an allowed server"):
+        with pytest.raises(ReadError, match="may not be called"):
             RemoteFile(f"{other.url}/plain/a%20b.bin")
         assert other.requests == []
         assert RemoteFile(f"{server.url}/redirect/a%20b.bin").read() == DATA
         limits.append(HostLimit([other.url + "/x"]))
         assert RemoteFile(f"{server.url}/away/a%20b.bin").read() == DATA
         limits.pop(0).lift()
-        with pytest.raises(ReadError, match="is not an allowed server"):
+        with pytest.raises(ReadError, match="may not be called"):
             RemoteFile(f"{server.url}/plain/a%20b.bin")
         limits.pop().lift()
         assert os.environ[http.HOSTS_VARIABLE] == ""
@@ -129,7 +129,7 @@ def test_a_limit_without_hosts_allows_none_until_it_is_lifted(
 ) -> None:
     monkeypatch.delenv(http.HOSTS_VARIABLE, raising=False)
     limit = HostLimit([])
-    with pytest.raises(ReadError, match="is not an allowed server"):
+    with pytest.raises(ReadError, match="may not be called"):
         RemoteFile(f"{server.url}/plain/a%20b.bin")
     limit.lift()
     assert http.HOSTS_VARIABLE not in os.environ

@@ -35,7 +35,8 @@ def test_columns_have_to_be_there() -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the whole text)
         check_against(SCHEMA, x)
     assert str(caught.value) == (
-        "UDF 'x' expects input columns ['zz', 'yy'] which are not found in table schema. Available columns: ['a', 'b']."
+        "CM501: UDF 'x' expects input columns ['zz', 'yy'] which are not found in table schema. "
+        "Available columns: ['a', 'b']."
     )
     with pytest.raises(UsageError, match=r"expects input columns \['c'\]"):
         check_against(SCHEMA, x.with_inputs(["a", "a", "c"]))

@@ -30,14 +30,13 @@ IS_THERE: Final = (FOLDER / "geneva_local_backfill.json").exists()
 
 pytestmark = [pytest.mark.wide, pytest.mark.skipif(not IS_THERE, reason="the recorded calls are not at hand")]
 
-BEFORE: Final = "a condition that is none"
+BEFORE: Final = "an invalid condition, source or view"
 FAILED: Final = "a function that fails"
 BATCHES: Final = "`batch_index` of a row that was skipped"
 OWNERS: Final = "errors of a column"
 FILES: Final = "a fragment in which nothing was computed"
 RECORDS: Final = "records of jobs and errors"
 RELOADED: Final = "a source that is loaded again with another `on_missing`"
-SOURCES: Final = "a source that does not fit"
 
 
 @cache
@@ -327,7 +326,7 @@ def load_run(folder: Path) -> Run:
     wrong("no cols", new, "a", ())
     doubled = source("doubled.parquet", a=[1, 1], emb=["e", "f"])
     run.say(
-        "dup pk", lambda said: Told(failure(lambda: table.load_columns(doubled, "a", ["emb"])), inner(said), (SOURCES,))
+        "dup pk", lambda said: Told(failure(lambda: table.load_columns(doubled, "a", ["emb"])), inner(said), (BEFORE,))
     )
     wrong("type mismatch", source("types.parquet", a=[1], emb=[1.5]))
     wrong("dtype pk mismatch", source("keys.parquet", a=pa.array([1], pa.int32()), emb=["e"]))
@@ -386,7 +385,7 @@ def test_an_answer_is_the_recorded_one(run: str, number: int, told: Mapping[tupl
 def test_all_calls_are_replayed_and_differences_are_told_of(told: Mapping[tuple[str, int], Told]) -> None:
     assert len(told) == 61
     named = {row for answer in told.values() for row in answer.rows}
-    assert named == {VERSIONS, COUNTS, BEFORE, FAILED, BATCHES, OWNERS, FILES, RECORDS, RELOADED, SOURCES}
+    assert named == {VERSIONS, COUNTS, BEFORE, FAILED, BATCHES, OWNERS, FILES, RECORDS, RELOADED}
     section = DIFFERENCES.read_text().partition("\n## Computed tables\n")[2].partition("\n## ")[0]
     cases = {line.split(" | ")[0].removeprefix("| ") for line in section.splitlines() if line.startswith("| ")}
     assert named <= cases

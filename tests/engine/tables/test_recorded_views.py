@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.wide, pytest.mark.skipif(not IS_THERE, reason="the rec
 
 SET: Final = "`__is_set` of a view's row"
 PLAN: Final = "the plan of a refresh"
-COMMITS: Final = "a refresh that changes rows in several fragments, adds some beside, or goes back to an older version"
+COMMITS: Final = "a refresh across several fragments or back to an older version"
 KEPT: Final = "what a view keeps of its query"
-NO_VIEW: Final = "a refresh of a table that is no view"
+NO_VIEW: Final = "an invalid condition, source or view"
 
 Step = Callable[[Any], Told]
 

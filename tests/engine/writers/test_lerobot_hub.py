@@ -168,7 +168,7 @@ def test_no_path_of_this_machine_is_published(hub: Hub, tmp_path: Path) -> None:
     place.write_bytes(place.read_bytes()[:-300])
     report = write_lerobot(streams, tmp_path / "set", SPEC, executor="inline", on_error="skip")
     (reason,) = [account.reason for account in report.accounts if account.reason]
-    assert reason.startswith("cut.rrd: ")
+    assert reason.startswith("CM101: cut.rrd: ")
     push_lerobot(tmp_path / "set", "me/set")
     assert not [name for name, data in hub.files("me/set").items() if str(tmp_path).encode() in data]
     assert b"cut.rrd" in hub.files("me/set")["meta/chunkmill.json"]

@@ -206,9 +206,9 @@ def test_a_dataset_is_warned_of_its_videos_once(tmp_path: Path) -> None:
     ("changes", "error", "text"),
     [
         ({"codebase_version": "v1.6"}, UnsupportedError, "LeRobot dataset of version 'v1.6'"),
-        ({"data_path": "../{episode_index}.parquet"}, ReadError, "does not lie in the dataset"),
-        ({"data_path": "/etc/{episode_index}"}, ReadError, "does not lie in the dataset"),
-        ({"data_path": "{episode_index.__class__}"}, ReadError, "does not lie in the dataset"),
+        ({"data_path": "../{episode_index}.parquet"}, ReadError, "is outside of the dataset"),
+        ({"data_path": "/etc/{episode_index}"}, ReadError, "is outside of the dataset"),
+        ({"data_path": "{episode_index.__class__}"}, ReadError, "is outside of the dataset"),
         ({"data_path": "{other:03d}"}, ReadError, "names 'other'"),
         ({"fps": 0}, ReadError, "'fps' is 0"),
         ({"features": None}, ReadError, "'features' is missing"),

@@ -193,7 +193,7 @@ def test_every_method_asks_for_its_right(world: World, token: str) -> None:
             wanted = Status.OK  # it writes something, and the call changes nothing
         answer = world.called(token, method)
         is_refused = answer.status is Status.PERMISSION_DENIED or (
-            answer.status is Status.NOT_FOUND and answer.text.startswith("Entry id")
+            answer.status is Status.NOT_FOUND and answer.text.startswith("CM304: Entry id")
         )
         assert answer.status is not Status.INTERNAL, (method, answer.text)
         assert is_refused == (wanted is not Status.OK), (method, wanted, answer)
@@ -233,7 +233,10 @@ def test_an_entry_of_others_looks_like_none(world: World) -> None:
     assert told("ScanTable", world.words.id) == told("ScanTable", nothing) == told("ScanTable", world.drives.id)
     for name in ("drives", "drive", "zebra"):
         answer = world.reached.call(guest, "ReadDatasetEntry", headers={"x-rerun-entry-name-bin": name})
-        assert (answer.status, answer.text.rstrip(".")) == (Status.NOT_FOUND, f"No dataset found with name '{name}'")
+        assert (answer.status, answer.text.rstrip(".")) == (
+            Status.NOT_FOUND,
+            f"CM304: No dataset found with name '{name}'",
+        )
     chunks = part_of(world.keys(world.drives))
     assert world.reached.call(guest, "FetchChunks", chunk_infos=[chunks]).status is Status.NOT_FOUND
     own = part_of(world.keys(world.others))

@@ -92,7 +92,7 @@ def test_properties_are_one_row(call: Caller, rows: int) -> None:
     told = refused(call, "SetSegmentProperties", segment_id={"id": "one"}, properties=part_of(batch))
     assert (told.code, told.text) == (
         Status.INVALID_ARGUMENT,
-        f"segment properties must be a single row, got {rows} rows.",
+        f"CM501: segment properties must be a single row, got {rows} rows.",
     )
     assert "must name at least one segment" in refused(call, "GetSegmentProperties").text
     assert refused(call, "SetSegmentProperties", properties=part_of(row(a__b=[1]))).code is Status.INVALID_ARGUMENT
