@@ -26,7 +26,7 @@
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
     │   ├── SelectorSyntaxError  a query cannot be parsed
-    │   ├── PinnedViewError      a view is asked for another version than its own (RuntimeError)
+    │   ├── PinnedViewError      a view is requested another version than its own (RuntimeError)
     │   ├── UnsupportedCallError this is not offered                      (NotImplementedError)
     │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
     └── SessionError         Spark was lost, or a stage of it failed     (RuntimeError)

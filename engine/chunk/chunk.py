@@ -290,7 +290,7 @@ class StoredColumns(Protocol):
     def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
         """Return the chunk with other ``values`` of some components, under a fresh id.
 
-        Row ids follow from the new id, unless they are kept. None where the columns have to be decoded for it.
+        Row ids follow from the new id, unless they are kept. None if the columns have to be decoded for it.
         """
         ...
 

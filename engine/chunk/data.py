@@ -260,7 +260,7 @@ def _names(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChunkKind:
-    """As much of a chunk as selecting whole chunks needs; ``components`` None where they are not known."""
+    """As much of a chunk as selecting whole chunks needs; ``components`` None if they are not known."""
 
     entity_path: str
     is_static: bool

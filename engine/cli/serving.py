@@ -168,7 +168,7 @@ def serve() -> None:
     type=click.FloatRange(min=0),
     default=25,
     show_default=True,
-    help="How long running calls may go on after SIGTERM.",
+    help="How long running calls may continue after SIGTERM.",
 )
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @DEBUG

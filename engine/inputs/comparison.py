@@ -424,7 +424,7 @@ def _timelines_of(chunk: Chunk, ignored: frozenset[str]) -> _Timelines | None:
 def _segments(
     timelines: _Timelines, sides: Sequence[Sequence[Chunk]]
 ) -> Iterator[tuple[Sequence[_Rows], Sequence[_Rows]]]:
-    """The rows of both sides, piece by piece: a piece has all rows of both that lie in its range of times.
+    """The rows of both sides, piece by piece: a piece has all rows of both that are in its range of times.
 
     Chunks are loaded by ascending first time, and kept while later ones may have rows among theirs.
     """

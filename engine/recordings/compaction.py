@@ -59,7 +59,7 @@ class Rewriting:
         self.damaged: dict[Key, RecordingEntry] = {}
 
     def move(self, entry: RecordingEntry, shards: Set[str]) -> None:
-        """Write a recording's manifest anew, and those of its chunks that lie in ``shards``."""
+        """Write a recording's manifest anew, and those of its chunks that are in ``shards``."""
         try:
             data = self._folder.manifest(entry)
             chunks = parse_manifest(data, entry.manifest_digest) if not shards.isdisjoint(entry.shards) else []
@@ -216,7 +216,7 @@ class Use:
 
 
 class Survey:
-    """The files that the recordings of a store lie in, in the order of the recordings' arrival."""
+    """The files that the recordings of a store are in, in the order of the recordings' arrival."""
 
     def __init__(self, folder: RecordingsFolder) -> None:
         self._folder = folder

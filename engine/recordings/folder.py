@@ -152,7 +152,7 @@ class RecordingsFolder:
     def version(self, number: int | None = None) -> RecordingsVersion:
         """The version ``number``, by default the newest.
 
-        Raises ``SourceMissingError`` where there is none, ``UsageError`` where there is a catalog.
+        Raises ``SourceMissingError`` if there is none, ``UsageError`` where there is a catalog.
         """
         newest = self.newest() if number is None else None
         if newest is not None:

@@ -133,7 +133,7 @@ _AT_ONCE: Final = 16
 
 
 def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str]) -> ReadError | None:
-    """The fault of a layer: of its manifest or times, or of the files that its chunks lie in."""
+    """The fault of a layer: of its manifest or times, or of the files that its chunks are in."""
     try:
         if not entry.manifest:
             return None

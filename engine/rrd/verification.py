@@ -47,7 +47,7 @@ class Verification:
 
 
 class Findings:
-    """The counts and faults of a verification while it goes on; threads may share it."""
+    """The counts and faults of a verification while it runs; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

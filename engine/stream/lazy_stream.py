@@ -549,7 +549,7 @@ class StoredChunks:
         return Schema.from_headers(chain((c.header for c in self._chunks), self._silent))
 
     def segment(self, segment_id: str) -> HeldRecording:
-        """Return the chunks as a segment that queries are asked of."""
+        """Return the chunks as a segment that queries run on."""
         return cast("HeldRecording", terminal("segment_of")(self, segment_id))
 
     def summary(self) -> str:

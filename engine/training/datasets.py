@@ -71,7 +71,7 @@ def as_tensors(sample: Sample) -> dict[str, Any]:
 
 
 def _repeated(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples once more. Raises ``ValueError`` where there are none."""
+    """Samples once more. Raises ``ValueError`` if there are none."""
     if not samples:
         raise UsageError("all samples of this rank's first batch are left out, but other ranks have samples")
     return [{**sample, "is_repeat": True} for sample in samples]

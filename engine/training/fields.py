@@ -329,7 +329,7 @@ def _warn_of_argument(argument: str, reason: str) -> None:
 
 
 def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:
-    """Return the bytes of the first value of each row, uncopied; None where there is none."""
+    """Return the bytes of the first value of each row, uncopied; None if there is none."""
     starts = np.asarray(values.offsets).astype(np.int64)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     inner = values.values

@@ -203,7 +203,7 @@ class TrainingJob:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The contents of the sources, and what orders them: the same where a job goes on."""
+        """The contents of the sources, and what orders them: the same if a job continues."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
         blocks = [
             xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))

@@ -299,7 +299,7 @@ Decode = Callable[[pa.ListArray, Integers], Any]
 """Makes values of rows of a component."""
 
 Values = Callable[[], list[npt.NDArray[Any] | None]]
-"""Gives the value at each time that a field of some samples wants, None where there is none."""
+"""Gives the value at each time that a field of some samples wants, None if there is none."""
 
 
 class SampleReader:
@@ -423,7 +423,7 @@ class SampleReader:
         return decode
 
     def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
-        """The event that counts at each time, flat; -1 where there is none, or it is too old."""
+        """The event that counts at each time, flat; -1 if there is none, or it is too old."""
         rows = series.latest(wanted + self._index.tolerance)
         if len(series.times):
             since, tolerance = series.times[np.maximum(rows, 0)], self._index.tolerance
@@ -558,7 +558,7 @@ class SampleReader:
 def _decoded(
     field: Field, segment_id: str, series: Series, rows: Integers, decode: Decode | None = None
 ) -> list[npt.NDArray[Any] | None]:
-    """The values of events, None where there is no event."""
+    """The values of events, None if there is no event."""
     flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
     places = np.flatnonzero(rows >= 0)
     if not len(places):

@@ -465,7 +465,7 @@ def _children_of_any(data: bytes, span: Span) -> dict[bytes, list[Span]]:
 
 
 def _check_place(data: bytes, place: dict[bytes, list[Span]]) -> None:
-    """Check that samples are said to lie in the file itself."""
+    """Check that samples are said to are in the file itself."""
     at, end = _one(place, b"dref")
     entries = [(name, span) for name, spans in _children_of_any(data, (at + 8, end)).items() for span in spans]
     if len(entries) != 1:
@@ -515,7 +515,7 @@ def _sizes(data: bytes, span: Span, file_size: int) -> Ticks:
 
 
 def _begins(data: bytes, table: dict[bytes, list[Span]], sizes: Ticks) -> Ticks:
-    """The offsets of samples in the file, by the chunks they lie in."""
+    """The offsets of samples in the file, by the chunks they are in."""
     kind = b"co64" if b"co64" in table else b"stco"
     if b"co64" in table and b"stco" in table:
         raise NotPlainError("it has two tables of chunks")
@@ -682,7 +682,7 @@ def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) 
 
 
 def rotation(movie: bytes, track: int) -> str | None:
-    """Return how a video track is shown turned, by the matrix in its head; None where it is shown as it is."""
+    """Return how a video track is shown turned, by the matrix in its head; None if it is shown as it is."""
     try:
         begin, _ = _one(_video_tracks(movie, _movie_boxes(movie))[track], b"tkhd")
         a, b, _, c, d = struct.unpack_from(">5i", movie, begin + (52 if movie[begin] else 40))

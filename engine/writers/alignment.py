@@ -77,9 +77,9 @@ class Alignment:
 class Aligned:
     """The samples that frames take: arrays with an item for each frame.
 
-    ``first`` and ``second`` are indexes of samples, in the order given; -1 where there is none. ``weight`` is that of
+    ``first`` and ``second`` are indexes of samples, in the order given; -1 if there is none. ``weight`` is that of
     the second, 0 where a value is a sample's own. ``staleness`` is the distance in nanoseconds to the nearer sample, 0
-    where there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
+    if there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
     """
 
     first: Ticks

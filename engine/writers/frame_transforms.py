@@ -298,14 +298,14 @@ def _joined(some: Sequence[_Edge]) -> _Edge:
 
 
 def _firsts(column: pa.ListArray) -> pa.Array:
-    """Return the first value of each list, null where there is none."""
+    """Return the first value of each list, null if there is none."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
     places = pa.array(np.asarray(column.offsets)[:-1].astype(np.int64), mask=lengths == 0)
     return column.values.take(places)
 
 
 def _vectors(column: pa.ListArray | None, default: Sequence[float], count: int) -> Floats:
-    """Return the first vector of each row, the default where there is none."""
+    """Return the first vector of each row, the default if there is none."""
     rows = np.tile(np.array(default), (count, 1))
     if column is not None:
         values = _firsts(column)

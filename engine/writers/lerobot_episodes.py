@@ -120,7 +120,7 @@ class FeatureAccount:
 class EpisodeAccount:
     """The account of an episode: the outcome of its frames.
 
-    ``wanted`` frames lie in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
+    ``wanted`` frames are in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
     episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
     ``staleness`` has, for each feature, the largest in each hundredth of the episode, for a plot.
     """
@@ -280,7 +280,7 @@ class RecordingSamples:
         return raw, kind[row].values[0].as_py()
 
     def codec(self, feature: FeatureSpec) -> int:
-        """Return the codec of a video. Raises ``ReadError`` where there is none, or several."""
+        """Return the codec of a video. Raises ``ReadError`` if there is none, or several."""
         entity = feature.source.entity
         codecs: set[int] = set()
         for chunk in self._chunks:
@@ -430,7 +430,7 @@ class RecordingSamples:
         The hundredth of a frame after it belongs to it: times in float32, as LeRobot has them, are rounded, and the
         last frame of such a recording would be lost.
 
-        Raises ``UsageError`` where there is none.
+        Raises ``UsageError`` if there is none.
         """
         starts, ends = [], []
         for feature in self._spec.features:
@@ -728,7 +728,7 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
 
 
 def episode_rows(given: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table of episodes, with their ends in nanoseconds; None where an end is that of the segment.
+    """Return the rows of a table of episodes, with their ends in nanoseconds; None if an end is that of the segment.
 
     Raises ``TypeError`` for what is no table, and ``UsageError`` for one that lacks a column or has other ends.
     """

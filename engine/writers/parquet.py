@@ -155,7 +155,7 @@ def write_parquet_recording(
 
 
 def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, LazyChunkStream]]:
-    """The recordings and their streams. Raises ``UsageError`` where there is none, or two have one id."""
+    """The recordings and their streams. Raises ``UsageError`` if there is none, or two have one id."""
     given = recordings if isinstance(recordings, Mapping) or not isinstance(recordings, Iterable) else list(recordings)
     if isinstance(given, list) and given and all(isinstance(each, tuple) for each in given):
         pairs = given

@@ -77,7 +77,7 @@ class Selector:
     ======================  ==============================================================================
     ``.``                   the input
     ``.name`` ``."a b"``    a field of a struct; a missing field gives nothing (None)
-    ``[n]``                 one element of each list, from the end where negative; null where there is none
+    ``[n]``                 one element of each list, from the end where negative; null if there is none
     ``[]``                  all elements of all lists, flat
     ``a | b``, ``.a.b``     one after the other
     ``map(e)``              ``e`` inside each list

@@ -70,7 +70,7 @@ class BagSource(McapSource):
         return BagSection(file, split, registry, threads=threads)
 
     def why_nothing(self, file: BagFile, layout: McapLayout) -> ReadWarning | None:
-        """Say why the options choose no message of the bag; None where the index does not prove that."""
+        """Say why the options choose no message of the bag; None if the index does not prove that."""
         return why_nothing(file, layout, self.options, zero_is_told=True)
 
     def unwanted(self, summary: Summary | None) -> Places:

@@ -671,7 +671,7 @@ def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk
 
 
 def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
-    """Return whether frames of an episode may lie in a row group, by its statistics."""
+    """Return whether frames of an episode may are in a row group, by its statistics."""
     if _EPISODE not in file.schema.names:
         return True
     (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])

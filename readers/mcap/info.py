@@ -466,7 +466,7 @@ def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: in
 
 
 def message_times(file: McapFile) -> Iterator[tuple[str, Mapping[str, Ticks]]]:
-    """Yield log and publish times of the messages of each channel, chunk by chunk as they lie in the file.
+    """Yield log and publish times of the messages of each channel, chunk by chunk as they are in the file.
 
     The numbers are in the order of the times, which have 64 bits without a sign. Raises ``ReadError``.
     """

@@ -255,7 +255,7 @@ class McapSource(Source[McapSplit]):
         return plan_splits(file, layout, self.options, unwanted)
 
     def chunk_pieces(self, file: Any, layout: McapLayout) -> list[SplitPiece] | None:
-        """All chunks of the file with their numbers of messages; None where the index does not have them."""
+        """All chunks of the file with their numbers of messages; None if the index does not have them."""
         return indexed_pieces(file, layout, self.options)
 
     def records(self) -> Sequence[RecordSource]:
@@ -275,7 +275,7 @@ class McapSource(Source[McapSplit]):
         return SectionReader(file, split, registry, check_attachments=checks, threads=threads)
 
     def why_nothing(self, file: Any, layout: McapLayout) -> ReadWarning | None:
-        """Say why the options choose no message of the file; None where the index does not prove that."""
+        """Say why the options choose no message of the file; None if the index does not prove that."""
         return why_nothing(file, layout, self.options)
 
     def unwanted(self, summary: Summary | None) -> Places:
@@ -363,7 +363,7 @@ class McapSource(Source[McapSplit]):
         return {entry.offset: behind(entry) for entry, channels in ids if channels and wanted.isdisjoint(channels)}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
+        """The columns of the messages, by the summary; None if it does not say all, or lenses make others."""
         if self.options.recover or not self.options.values:
             return None
         with self.open() as file:
@@ -374,7 +374,7 @@ class McapSource(Source[McapSplit]):
         return message_columns(registry, summary.channels, self.options, self._wants, self.path)
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the file, by the summary; None where it does not say all."""
+        """The entities of all messages and of the file, by the summary; None if it does not say all."""
         if self.options.recover:
             return None
         with self.open(unwrap=False) as file:

@@ -288,7 +288,7 @@ def _translated(error: BaseException, path: str) -> ReadError:
 
 
 def _leaf_ranges(schema: pa.Schema, leaves: int) -> list[range] | None:
-    """For each column of the schema the stored columns it consists of; None where they do not add up."""
+    """For each column of the schema the stored columns it consists of; None if they do not add up."""
     ranges: list[range] = []
     at = 0
     for field in schema:
@@ -530,7 +530,7 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
 
 
 def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
-    """The error of the first page of a stored column whose header or checksum is wrong; None where all are right."""
+    """The error of the first page of a stored column whose header or checksum is wrong; None if all are right."""
     begin, end, column = _extent(file, row_group, leaf)
     try:
         for page in _pages(file, begin, end, column):

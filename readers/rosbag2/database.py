@@ -67,7 +67,7 @@ _READS: Final = (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAG
 
 
 class Topic(NamedTuple):
-    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None where the file has none.
+    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None if the file has none.
 
     An empty text is that of an empty type, or of one that the recorder did not find.
     """

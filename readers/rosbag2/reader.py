@@ -302,7 +302,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return _Rows(files, split.rows, None, self.options.times).groups()
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the recording; None where only reading shows them."""
+        """The entities of all messages and of the recording; None if only reading shows them."""
         if self.is_mcap:
             each = [source.entities() for source in self.mcaps]
             own = {"/__mcap_properties"} if "recording_info" in self.options.decoders else set()
@@ -316,7 +316,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return entities
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of the messages; None where lenses make others, or several files could have different ones."""
+        """The columns of the messages; None if lenses make others, or several files could have different ones."""
         if self.is_mcap:
             return self.mcaps[0].columns() if len(self.mcaps) == 1 else None
         if not self.options.values:

@@ -343,6 +343,6 @@ def test_the_footer_of_a_draft_is_gone_without(tmp_path: Path) -> None:
     data = bytearray(with_manifest(rrd_bytes(scalars()), lambda b: drop_columns(b, "chunk_num_rows")))
     data[4:8] = b"\x00\x1c\x00\xc1"
     file = save(tmp_path, bytes(data))
-    with pytest.warns(ReadWarning, match=r"draft of Rerun 0\.28\.0-alpha\.1\+dev"):
+    with pytest.warns(ReadWarning, match=r"draft format of Rerun 0\.28\.0-alpha\.1\+dev"):
         assert not file.has_footer
     assert len(list(file.chunks(STORE))) == 1
