@@ -265,7 +265,7 @@ def test_damage_is_an_error_with_its_place(tmp_path: Path) -> None:
         ),
         (lambda _: Field(JOINTS, NumericDecoder(), window=()), ValueError, "at least one"),
         (lambda _: Field(JOINTS, NumericDecoder(), max_staleness=-1), ValueError, "max_staleness"),
-        (lambda _: Field(VIDEO, VideoFrameDecoder(), select=".x"), ValueError, "as they are"),
+        (lambda _: Field(VIDEO, VideoFrameDecoder(), select=".x"), ValueError, "cannot be selected"),
         (lambda _: Field(JOINTS, NumericDecoder(), fill="zero"), ValueError, "error, skip, nan"),
         (lambda _: Field(JOINTS, NumericDecoder(), edges="wrap"), ValueError, "pad, trim"),
         (lambda _: FixedRateSampling(0), ValueError, "positive"),
