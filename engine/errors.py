@@ -26,7 +26,7 @@
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
     │   ├── SelectorSyntaxError  a query cannot be parsed
-    │   ├── PinnedViewError      a view is asked for another version than its own (RuntimeError)
+    │   ├── PinnedViewError      a view is requested another version than its own (RuntimeError)
     │   ├── UnsupportedCallError this is not offered                      (NotImplementedError)
     │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
     └── SessionError         Spark was lost, or a stage of it failed     (RuntimeError)
@@ -64,7 +64,7 @@ class ChunkmillError(Exception):
     hint
         What the user can do about it.
     transient
-        Whether the same call may succeed when simply tried again.
+        Whether the same call may succeed if it is repeated.
     """
 
     code: ClassVar[str] = "chunkmill.error"
@@ -118,7 +118,7 @@ class ChunkmillError(Exception):
 
 
 class ReadError(ChunkmillError, RuntimeError):
-    """A source holds bytes that violate its format."""
+    """A source contains bytes that violate its format."""
 
     code = "chunkmill.read"
     number = "CM101"
@@ -209,14 +209,14 @@ class SchemaConflictError(ChunkmillError, ValueError):
 
 
 class AlreadyExistsError(ChunkmillError):
-    """An entry of a catalog by this name, or a layer of a segment, exists already."""
+    """A catalog entry with this name, or a layer of a segment, already exists."""
 
     code = "chunkmill.exists"
     number = "CM303"
 
 
 class NotFoundError(ChunkmillError, LookupError):
-    """There is no such entry of a catalog, or it was deleted; or no such segment, blueprint or file."""
+    """There is no such catalog entry, segment, blueprint or file, or it was deleted."""
 
     code = "chunkmill.not_found"
     number = "CM304"
@@ -305,7 +305,7 @@ class LensError(ChunkmillError, RuntimeError, ValueError):
 
 
 class UsageError(ChunkmillError, ValueError):
-    """The call, or the command line, asks for something impossible."""
+    """The arguments of a call or a command are invalid."""
 
     code = "chunkmill.usage"
     number = "CM501"
@@ -364,7 +364,7 @@ def extra_command(*extras: str) -> str:
 
 
 class SessionError(ChunkmillError, RuntimeError):
-    """A Spark session was lost while it ran, or could not meet a request."""
+    """A Spark session was lost while it ran, or could not fulfil a request."""
 
     code = "chunkmill.session"
     number = "CM601"
@@ -398,7 +398,7 @@ def check_argument(name: str, value: object, *kinds: type) -> None:
 
 
 class ReadWarning(UserWarning):
-    """Something in a source was skipped, or read in another way than the source asks for."""
+    """Part of a source was skipped, or was not read as the source specifies."""
 
 
 class UnmatchedWarning(ReadWarning):

@@ -90,7 +90,7 @@ MAX_POINT_FIELDS: Final = 256
 """Most different fields of the points in one chunk of clouds, each a column of its own."""
 
 MAX_POINT_FIELD_OVERLAP: Final = 8
-"""How many times the bytes of a point may be read as fields that lie one over the other, on average."""
+"""How many times the bytes of a point may be read as fields that are one over the other, on average."""
 
 MAX_DEPTH_IMAGE: Final = 256 * MIB
 """Largest depth image in PNG that a lens decodes, in bytes of float32."""

@@ -36,8 +36,8 @@ _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
 class Pipeline:
     """A function that takes the stream of a recording and returns the stream to write; see :func:`load_pipeline`.
 
-    ``name`` is the function's, ``location`` the file that defines it (None if unknown), ``function`` the function
-    itself.
+    ``name`` is the name of the function, ``location`` the file that defines it (None if unknown), and ``function`` the
+    function itself.
 
     >>> Pipeline.of(lambda stream: stream.drop(content="/camera/**")).name
     '<lambda>'
@@ -53,7 +53,7 @@ class Pipeline:
 
     @classmethod
     def of(cls, function: Callable[[LazyChunkStream], LazyChunkStream]) -> Pipeline:
-        """A pipeline of a function object. Raises ``UsageError`` where it cannot be called with one stream."""
+        """Make a pipeline from a function. Raises ``UsageError`` if it cannot be called with one stream."""
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         code = getattr(inspect.unwrap(function), "__code__", None)
         file = None if code is None else Path(code.co_filename)
@@ -62,7 +62,7 @@ class Pipeline:
         return made
 
     def check_signature(self) -> None:
-        """Raise ``UsageError`` where the function cannot be called with one stream."""
+        """Raise ``UsageError`` if the function cannot be called with one stream."""
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):
@@ -79,8 +79,8 @@ class Pipeline:
     def apply(self, stream: LazyChunkStream) -> LazyChunkStream:
         """Apply the function to ``stream``, which is consumed. Runs on the driver; reads nothing.
 
-        Raises ``PipelineError``, with the line of the user's own code, if the function raises, or returns anything
-        but a stream that is ready to run.
+        Raises ``PipelineError``, with the line in the user's code, if the function raises, or returns anything other
+        than a stream that is ready to run.
         """
         try:
             given: Any = self.function(stream)
@@ -120,9 +120,9 @@ class Pipeline:
                     raise
 
     def explained(self, error: Exception) -> Exception:
-        """Explain an error of a run: as a ``PipelineError`` with file and line where it came from this pipeline's code.
+        """If an error of a run came from this pipeline's code, return it as a ``PipelineError`` with file and line.
 
-        Any other is given back as it is.
+        Other errors are returned unchanged.
         """
         code = self._code
         if code is None or isinstance(error, _NOT_ITS_OWN) or code.place_in(error) is None:
@@ -217,18 +217,18 @@ _MOST_NAMES = 5
 def load_pipeline(
     location: str | os.PathLike[str] | Callable[[LazyChunkStream], LazyChunkStream] | Pipeline,
 ) -> Pipeline:
-    """The pipeline that ``location`` names: ``"FILE.py"``, ``"FILE.py:NAME"``, or a function itself.
+    """Load a pipeline from ``location``: ``"FILE.py"``, ``"FILE.py:NAME"``, or a function.
 
-    Of a file, the function ``pipeline`` is taken unless another is named. The file is run, here and once, each time
-    this is called. What it imports from its own folder, at its top, and what it defines travels to Spark's workers
-    with its code; what is installed is imported there, and must be installed there too.
+    The default name is ``pipeline``. Each call runs the file once, in this process. Its definitions, and the modules of
+    its own folder that it imports at its top, are sent to Spark's workers. Installed packages are not sent, so they
+    must be installed on the workers too.
 
     Raises
     ------
     UsageError
-        There is no such file, it has no such function, or that cannot be called with one stream.
+        There is no such file, it has no such function, or the function cannot be called with one stream.
     PipelineError
-        Running the file fails; the message has the line of the user's own code.
+        Running the file fails. The message names the line in the user's code.
 
     Examples
     --------

@@ -88,17 +88,17 @@ class EntityReport:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunReport:
-    """The figures of a finished run; a notebook shows them as the page of :func:`save_report` does.
+    """The figures of a finished run. A notebook shows them like the page of :func:`save_report`.
 
-    ``bytes_in`` are source bytes, ``bytes_out`` those of the destination. Tasks read ``bytes_read`` bytes in
-    ``requests``; what is mapped into memory, or copied by the kernel, is not counted.
+    ``bytes_in`` is the size of the sources, ``bytes_out`` the size of the destination. Tasks read ``bytes_read`` bytes
+    in ``requests`` requests. Bytes that are mapped into memory, or copied by the kernel, do not count.
 
     ``started`` is the Unix time at which the run began, ``seconds`` its length. ``phases`` has the seconds of ``plan``
-    (sources opened and divided) and ``commit`` on the driver, and those of the tasks' phases, added up over tasks that
-    ran side by side; ``start`` is the time from the plan to the first task: with a cold Spark, the start of its
-    session. ``sizes_in`` are the sizes of the chunks from the sources: bytes in memory or, if they were not
-    decoded, as stored; ``sizes_out`` are those of the chunks that were written, before compression. ``query`` has the
-    metrics of a query by their names, where the run was one; durations are seconds.
+    (opening and dividing sources) and ``commit`` on the driver, and of each phase of the tasks, summed over all tasks.
+    ``start`` is the time from the plan to the first task; if Spark was not running, it includes the start of the
+    session. ``sizes_in`` are the sizes of the chunks from the sources: in memory or, if they were not decoded, as
+    stored. ``sizes_out`` are the sizes of the written chunks before compression. ``query`` has the metrics by name if
+    the run was a query; durations are in seconds.
     """
 
     splits: int
@@ -131,10 +131,10 @@ class RunReport:
 
     @classmethod
     def joined(cls, reports: Sequence[RunReport], destination: str, began: float, seconds: float) -> RunReport:
-        """Several runs as one report: figures added up, tasks on one axis of time.
+        """Combine several runs into one report, with summed figures and all tasks on one time axis.
 
-        They ``began`` together at that Unix time and took ``seconds``; ``start`` is what came before the first task,
-        but for planning.
+        The runs ``began`` at this Unix time and took ``seconds`` together. ``start`` is the time before the first task,
+        without planning.
         """
         first = reports[0]
         entities: dict[str, list[int]] = {}
@@ -190,7 +190,7 @@ class RunReport:
         return report_panel(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, as JSON has them."""
+        """All figures, as JSON data."""
         figures = asdict(self)
         for name in ("sizes_in", "sizes_out"):
             figures[name] = {str(bits): count for bits, count in figures[name]["counts"].items()}
@@ -206,7 +206,7 @@ class RunReport:
         return sum(task.seconds for task in self.tasks)
 
     def shares(self) -> list[tuple[str, float]]:
-        """The phases with their seconds, in the order of a run; ``other`` is the rest of the tasks' time."""
+        """The phases with their seconds, in the order of a run. ``other`` is the remaining time of the tasks."""
         order = ("plan", "start", *PHASES, "other", "commit")
         return [(name, self.phases[name]) for name in order if name in self.phases]
 
@@ -214,7 +214,7 @@ class RunReport:
 def save_report(report: RunReport, path: str | Path) -> None:
     """Write the report: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
 
-    Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
+    Raises ``UsageError`` for another suffix, and ``WriteError`` if it cannot be written.
     """
     target = Path(path)
     if target.suffix == ".html":

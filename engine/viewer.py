@@ -64,11 +64,11 @@ def send_chunks(
 ) -> None:
     """Send chunks into a recording stream of rerun-sdk, and return when each is in its queue.
 
-    A stream is run for it, a lazy store is loaded, one chunk at a time. Ids of chunks and rows are kept; the
-    application and recording ids are those of ``recording``.
+    A stream is run, or a lazy store is loaded, one chunk at a time. Ids of chunks and rows are kept; the application
+    and recording ids are those of ``recording``.
 
-    Guarantee: chunks are queued in their order. Where something fails, those before it were sent. A chunk of rows and
-    times without any component, which no recording stream takes, is left out with a warning.
+    Guarantee: chunks are queued in their order. If something fails, the chunks before it have been sent. A chunk
+    without any component cannot be sent to a recording stream; it is left out with a warning.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def send_chunks(
     ImportError
         rerun-sdk is not installed: install the extra ``viewer``.
     TypeError
-        Something is not a chunk, or ``recording`` is not a recording stream.
+        An element is not a chunk, or ``recording`` is not a recording stream.
     UsageError
-        There is no active recording; nothing would arrive anywhere.
+        There is no active recording.
     ReadError
         A source of the stream or store is damaged.
     """
@@ -132,13 +132,14 @@ _SCHEMES = ("rerun", "rerun+http", "rerun+https")
 
 
 class ViewerClient:
-    """A connection to a Rerun viewer: :meth:`connect` to one that runs, :meth:`spawn` a new one.
+    """A connection to a Rerun viewer: :meth:`connect` to a running one, or :meth:`spawn` a new one.
 
     How a spawned viewer ends:
 
     - :meth:`quit` always ends it, as does :meth:`close` without arguments.
-    - One that is attached (``detach_process=False``) also ends with a ``with`` block, and when the client is garbage.
-    - One that is detached goes on until then.
+    - An attached viewer (``detach_process=False``) also ends with the ``with`` block, and when the client is
+    garbage-collected.
+    - A detached viewer runs until one of these calls.
 
     Experimental, like the API of rerun-sdk that it uses. Other methods of the installed version's client (its state,
     logs and commands, closing recordings) are available under the same names.
@@ -170,7 +171,7 @@ class ViewerClient:
 
     @classmethod
     def connect(cls, url: str = DEFAULT_URL) -> Self:
-        """Connect to a viewer that runs.
+        """Connect to a running viewer.
 
         ``url`` is ``rerun://…/proxy``, ``rerun+http://…/proxy`` or ``rerun+https://…/proxy``, as for
         ``rerun.connect_grpc``.
@@ -195,25 +196,26 @@ class ViewerClient:
         Parameters
         ----------
         headless
-            Without a window, for screenshots. It still needs a graphics driver; a software one (Mesa's lavapipe)
-            is enough.
+            Run without a window, for screenshots. This still needs a graphics driver; a software driver (Mesa's
+            lavapipe) is enough.
         port
             The port on which it listens.
         memory_limit, server_memory_limit
-            What the viewer, and the server inside it, may hold before the oldest data goes: ``"16GB"``, ``"50%"``.
+            The memory of the viewer, and of the server inside it, above which the oldest data is dropped: ``"16GB"``,
+            ``"50%"``.
         hide_welcome_screen
             Start with an empty window.
         detach_process
-            Whether the viewer outlives this process and the client; by default true with a window, false headless.
+            Whether the viewer outlives this process and the client. By default it does so only if it has a window.
         executable_name
             The program, searched on ``PATH`` and beside this Python.
         executable_path
-            The program's file, instead of searching.
+            The path of the program, instead of a search.
 
         Raises
         ------
         RuntimeError
-            The program was not found, or ended before it answered.
+            The program was not found, or ended before it responded.
         """
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise UsageError(f"argument 'port': expected a number from 1 to 65535, got {port!r}")
@@ -256,17 +258,19 @@ class ViewerClient:
         self._client.send_table(name, table)
 
     def save_screenshot(self, file_path: str, view_id: str | UUID | None = None) -> None:
-        """Save a picture of the viewer, or of one view of it, as ``file_path`` on the viewer's own machine.
+        """Save a screenshot of the viewer, or of one view, as ``file_path`` on the viewer's own machine.
 
-        Raises ``TimeoutError`` if the viewer does not answer within 15 s, ``ConnectionError`` if it cannot.
+        Raises ``TimeoutError`` if the viewer does not respond within 15 s, and ``ConnectionError`` if it cannot be
+        reached.
         """
         self._client.save_screenshot(file_path, view_id)
 
     def open(self, urls: str | Sequence[str], *, navigate: bool = True) -> Any:
-        """Open recordings, blueprints or entries of a catalog by their URLs or paths, as the viewer's own dialog does.
+        """Open recordings, blueprints or catalog entries by their URLs or paths, like the viewer's own dialog.
 
-        Gives Rerun's ``OpenResult``: the ids of what is open, and what is still being loaded. Without ``navigate`` the
-        viewer goes on to show what it shows. Needs rerun-sdk 0.41, as do the four below (``ImportError``).
+        Returns Rerun's ``OpenResult``: the ids of the opened items, and the items that are still loading. Without
+        ``navigate`` the viewer keeps its current view. This and the four methods below need rerun-sdk 0.41
+        (``ImportError``).
         """
         return self._newer("open")(urls if isinstance(urls, str) else list(urls), navigate=navigate)
 
@@ -289,7 +293,7 @@ class ViewerClient:
         self._newer("set_time")(timeline, **times, play_state=play_state, recording=recording)
 
     def take_screenshot(self, view_id: str | UUID | None = None, *, max_size: int | None = None) -> bytes:
-        """Return a picture of the viewer, or of one view, as PNG, with no side longer than ``max_size`` pixels."""
+        """Return a screenshot of the viewer, or of one view, as PNG, with no side longer than ``max_size`` pixels."""
         picture: bytes = self._newer("take_screenshot")(view_id, max_size=max_size)
         return picture
 
@@ -325,10 +329,10 @@ class ViewerClient:
         return cast("Callable[..., Any]", method)
 
     def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
-        """End the viewer that was spawned. Without a running one, warn (``UserWarning``) and do nothing.
+        """End the spawned viewer.
 
-        With ``wait`` returns when it has ended. ``timeout`` is the seconds that it has to quit before it is killed (by
-        rerun-sdk 0.41 and newer), and again after that.
+        If none is running, only warn (``UserWarning``). With ``wait``, return when it has ended. ``timeout`` is the
+        time in seconds that it has to quit before it is killed (by rerun-sdk 0.41 and newer), and again after that.
 
         Raises ``RuntimeError`` if it is still running then.
         """
@@ -348,10 +352,11 @@ class ViewerClient:
         self._owns_viewer = False
 
     def close(self, urls: str | Iterable[str] | None = None, *, store_ids: Iterable[str] | None = None) -> list[str]:
-        """End the viewer that was spawned, as :meth:`quit`; or with arguments only close recordings in it.
+        """End the spawned viewer like :meth:`quit`; with arguments, only close recordings in it.
 
-        ``urls`` are those that they were loaded from (``"current"`` the active one, ``"all"`` every one), ``store_ids``
-        their ids. Gives the ids of those that were closed. Needs rerun-sdk 0.41 (``ImportError``).
+        ``urls`` are the URLs from which recordings were loaded (``"current"`` for the active recording, ``"all"`` for
+        every one), and ``store_ids`` are their ids. Returns the ids of the closed recordings. Needs rerun-sdk 0.41
+        (``ImportError``).
         """
         if urls is None and store_ids is None:
             self.quit()

@@ -32,7 +32,7 @@ def offsets_of(values: pa.ListArray) -> npt.NDArray[np.int32]:
 
 
 def validity_of(values: pa.Array) -> Validity | None:
-    """One bool a value, or None where all are valid."""
+    """One bool a value, or None if all are valid."""
     if values.null_count == 0:
         return None
     valid: Validity = values.is_valid().to_numpy(zero_copy_only=False)
@@ -169,7 +169,7 @@ def without_nulls(values: pa.ListArray) -> pa.ListArray:
 
 
 def bitmap_of(values: pa.Array) -> pa.Buffer | None:
-    """The validity of ``values`` as a bitmap that starts at its first bit; None where all are valid."""
+    """The validity of ``values`` as a bitmap that starts at its first bit; None if all are valid."""
     if values.null_count == 0:
         return None
     if values.offset == 0:

@@ -158,11 +158,11 @@ class DeriveLens:
     """New component columns, and new timelines, from one component of a chunk.
 
     Applies to the chunks that have a component called exactly ``input_component``. The new columns go to the same
-    entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter`` each element
-    becomes a row of its own: an input row of n elements gives n rows at its time, a null or empty one gives one row,
-    or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` says which rows it is for.
-    With ``strict`` it is an error if a selector gives nothing, because the input has no such field. It is always an
-    error if no selector gives anything for rows of their own with times.
+    entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter``, each
+    element becomes a row of its own: an input row of n elements gives n rows at its time. A null or empty row gives one
+    row, or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` restricts it to some
+    rows. With ``strict`` it is an error if a selector gives nothing, because the input has no such field. It is always
+    an error if a lens with ``scatter`` and times has no selector that gives anything.
 
     Lenses are immutable: each ``to_…`` returns a new one. They can be pickled if their callables can.
 
@@ -196,10 +196,12 @@ class DeriveLens:
             raise ValueError("`output_entity` and `output_child` exclude each other")
 
     def where(self, selector: Selector | str, *, otherwise: str = "") -> DeriveLens:
-        """Apply the lens only to rows with a true ``selector``: one bool a row; a null is false.
+        """Apply the lens only to rows for which ``selector`` is true.
 
-        So several lenses can divide the rows of one component, each with its own outputs. Rows that are true for none
-        of them stay in the input column, if unmatched data is forwarded. Rows that are true for two go to both.
+        It must give one bool per row; null counts as false.
+
+        With several such lenses you can divide the rows of a component, each with its own outputs. Rows that match none
+        of them stay in the input column, if unmatched data is forwarded. Rows that match two lenses go to both.
         ``otherwise`` describes the other rows.
 
         >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
@@ -209,7 +211,7 @@ class DeriveLens:
         return replace(self, condition=pipeline_of(selector), otherwise=otherwise)
 
     def remark(self, selector: Selector | str, text: str) -> DeriveLens:
-        """Report the rows with a true ``selector``, one bool a row: their values are incomplete.
+        """Report rows with incomplete values: those for which ``selector``, one bool per row, is true.
 
         Readers warn once with the number of these rows and ``text``, such as "have data that ends early"; a stage of
         lenses writes it to the log. The lens makes a chunk of its own.
@@ -227,10 +229,10 @@ class DeriveLens:
     ) -> DeriveLens:
         """Add a component column. A name alone gives a descriptor without archetype and component type.
 
-        Values are written in the selector's type, or in the Arrow type ``cast_to``; ``"auto"`` is Rerun's type for the
-        component type of the descriptor. A value that does not fit is an error. If the selector gives nothing, because
-        the input has no such field, there is no column; with ``required`` that is an error. Without ``nullable`` the
-        column's type excludes null instances, and a null one is an error.
+        Values keep the selector's type, or are cast to the Arrow type ``cast_to``. ``"auto"`` is Rerun's type for the
+        component type of the descriptor. A value that does not fit is an error. If the input has no such field, the
+        selector gives nothing and no column is made; with ``required`` that is an error. Without ``nullable`` the
+        column's type excludes null instances, and a null instance is an error.
         """
         descriptor, pipeline = descriptor_of(component), pipeline_of(selector)
         if cast_to is not None:
@@ -240,9 +242,11 @@ class DeriveLens:
     def to_packed_component(
         self, component: DescriptorLike | str, *fields: str, cast_to: pa.DataType | str | None = "auto"
     ) -> DeriveLens:
-        """One more component column: lists of a fixed size, of one value from each field, all of one type.
+        """Add a component column of fixed-size lists with one value from each field.
 
-        A null field makes the list null; one that is missing is an error. ``cast_to`` as in :meth:`to_component`.
+        All fields must have the same type.
+
+        A null field makes the list null; a missing field is an error. ``cast_to`` as in :meth:`to_component`.
 
         >>> lens = DeriveLens("data").to_packed_component("xy", "x", "y", cast_to=None)
         >>> lens.describe()
@@ -269,10 +273,10 @@ class DeriveLens:
         unit: float | str | None = None,
         to_unit: str | None = None,
     ) -> DeriveLens:
-        """``Scalars:scalars``, float64: one series for each selector, or field that is named without a dot.
+        """Add ``Scalars:scalars``, float64, with one series for each selector. A name without a dot is a field.
 
-        ``names`` name the series, in a static chunk beside each derived one. ``unit`` is the data's unit or a factor;
-        values come out in ``to_unit``, or the SI unit.
+        ``names`` are the names of the series; they go into a static chunk beside each derived chunk. ``unit`` is the
+        data's unit or a factor. Values are converted to ``to_unit``, by default the SI unit.
         """
         paths = tuple(_field_query(s) if isinstance(s, str) else s for s in selectors)
         lens = self.to_component(archetypes.SCALARS, scalars(paths, unit, to_unit))
@@ -284,16 +288,16 @@ class DeriveLens:
         return replace(lens, constants=(*(c for c in lens.constants if c not in earlier), constant))
 
     def to_constant(self, component: DescriptorLike | str, instances: pa.Array | Iterable[Any]) -> DeriveLens:
-        """A component that is the same for all rows, in a static chunk of one row beside each derived one."""
+        """Add a component that is the same for all rows, in a static chunk of one row beside each derived chunk."""
         constant = ConstantOutput.of(descriptor_of(component), instances)
         return replace(self, constants=(*self.constants, constant))
 
     def to_components(self, prefix: str, selector: Selector | str, *, archetype: str | None = None) -> DeriveLens:
         """Add a component for each field of the selector's structs, called ``prefix`` and the field's name.
 
-        The selector must give one struct a row. The elements of a list field are the instances of the row, any other
-        value is one instance. A field gives no component if it is null in all rows, or if its component is an output
-        of its own.
+        The selector must give one struct a row. The elements of a list field are the instances of the row; any other
+        value is one instance. A field gives no component if it is null in all rows, or if another output of the lens
+        already has this component.
 
         >>> DeriveLens("Scan:message").to_components("Points3D:", ".fields").describe()
         'Scan:message -> Points3D:* = .fields'
@@ -304,20 +308,20 @@ class DeriveLens:
     def to_translation3d(
         self, *selectors: Selector | str, unit: float | str | None = None, to_unit: str | None = None
     ) -> DeriveLens:
-        """``Transform3D:translation`` from three selectors, or from one (fields x, y, z, or lists of three).
+        """Add ``Transform3D:translation`` from three selectors (x, y, z), or from one that gives all three.
 
         A null coordinate makes the translation null. Units as in :meth:`to_scalars`.
         """
         return self.to_component(archetypes.TRANSLATION, vector("to_translation3d", selectors, "xyz", unit, to_unit))
 
     def to_rotation_quat(self, *selectors: Selector | str) -> DeriveLens:
-        """``Transform3D:quaternion`` from four selectors (x, y, z, w), or from one (these fields, or lists of four)."""
+        """Add ``Transform3D:quaternion`` from four selectors (x, y, z, w), or from one that gives all four."""
         return self.to_component(archetypes.QUATERNION, vector("to_rotation_quat", selectors, "xyzw", None, None))
 
     def to_translation(self, x: str, y: str, z: str) -> DeriveLens:
-        """``Transform3D:translation`` from the fields of these names; one that is missing is an error.
+        """Add ``Transform3D:translation`` from the fields of these names; a missing field is an error.
 
-        As :meth:`to_translation3d` otherwise, and so are the three below.
+        Otherwise it works like :meth:`to_translation3d`; so do the three methods below.
 
         >>> DeriveLens("Pose:message").to_translation("position.x", "position.y", "position.z").outputs[0].required
         True
@@ -348,12 +352,12 @@ class DeriveLens:
         unit: float | str | None = None,
         to_unit: str | None = None,
     ) -> DeriveLens:
-        """Both :meth:`to_translation3d` and :meth:`to_rotation_quat`; ``unit`` is that of the translation."""
+        """Apply both :meth:`to_translation3d` and :meth:`to_rotation_quat`. ``unit`` is the unit of the translation."""
         lens = self.to_translation3d(*_several(translation), unit=unit, to_unit=to_unit)
         return lens.to_rotation_quat(*_several(rotation))
 
     def describe(self) -> str:
-        """Inputs and outputs in one line."""
+        """Describe inputs and outputs in one line."""
         described = [o.describe() for o in self.outputs] + [s.describe() for s in self.spreads]
         outputs = ", ".join([*described, *(t.describe() for t in self.timelines)])
         rows = f" where {pipeline_text(self.condition)}" if self.condition is not None else ""
@@ -364,10 +368,10 @@ class DeriveLens:
 
 @dataclass(frozen=True, slots=True, init=False)
 class MutateLens:
-    """One component of a chunk, changed in place.
+    """A lens that changes one component of a chunk.
 
-    Rows get new ids, in the order of their times, unless ``keep_row_ids``. Where the selector gives nothing the column
-    is removed.
+    Rows get new ids, in the order of their times, unless ``keep_row_ids``. If the selector gives nothing, the column is
+    removed.
 
     >>> MutateLens("Imu:accel", ".x").describe()
     'Imu:accel = .x'
@@ -547,10 +551,10 @@ Rows = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LensOutput:
-    """A chunk made by lenses, if any, and what went wrong on the way to it.
+    """A chunk made by lenses, or None, and the errors that occurred.
 
-    ``constant``: it holds what a lens says of all rows, and is the same for every chunk. ``remarks``: numbers of rows
-    and what a lens reports about them.
+    If ``constant``, it contains values of a lens for all rows, and is the same for every input chunk. ``remarks`` are
+    the reports of lenses, with the numbers of rows that they concern.
     """
 
     chunk: Chunk | None

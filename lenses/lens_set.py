@@ -433,24 +433,24 @@ Quarantine = Callable[[Chunk, LensError], None]
 
 
 class ContentPredicate(Protocol):
-    """Says which entities lenses are for."""
+    """A predicate that selects the entities for lenses."""
 
     def matches(self, entity_path: str) -> bool:
-        """Return whether the entity is one of them."""
+        """Return whether the entity is selected."""
         ...
 
 
 class LensSet(Operator):
     """Any number of lenses, applied to one chunk at a time.
 
-    A chunk gives, in this order: its own rows with the remaining and the new columns; then one chunk for each lens that
-    makes chunks of its own, those on the same entity first. An unmatched chunk is passed on as it is, or dropped, by
-    ``output_mode``. Entities outside of ``content`` are always passed on as they are. Recording properties
-    (``/__properties``) match no lens. A stored chunk is matched by its header. A column of nulls only may be missing
-    there, and is no match then.
+    The output of a chunk is, in this order: its own rows with the remaining and the new columns, then one chunk for
+    each lens that makes its own chunks, with those on the same entity first. An unmatched chunk is passed on unchanged
+    or dropped, depending on ``output_mode``. Entities outside ``content`` are always passed on unchanged. Recording
+    properties (``/__properties``) do not match any lens. A stored chunk is matched by its header. A column with only
+    nulls may be missing in the header; it does not match then.
 
-    Selectors are compiled when the first chunk comes, once in each process. Lenses over one component share the common
-    beginnings of their selectors. Can be pickled if the callables in its selectors can.
+    Selectors are compiled at the first chunk, once per process. Lenses on the same component evaluate common beginnings
+    of their selectors only once. Can be pickled if the callables in its selectors can.
 
     Parameters
     ----------
@@ -459,12 +459,12 @@ class LensSet(Operator):
     output_mode
         ``"drop_unmatched"``, ``"forward_unmatched"`` or ``"forward_all"``.
     content
-        Entities the lenses are for; None: all.
+        The entities that lenses apply to; None means all.
     on_error
-        ``"raise"`` a :class:`LensError` (a ``RuntimeError`` that begins with ``Lenses error:``), ``"skip"`` the chunk
-        (logged), or hand it to ``quarantine`` and go on.
+        ``"raise"`` raises a :class:`LensError` (a ``RuntimeError`` that begins with ``Lenses error:``), ``"skip"``
+        leaves the chunk out and logs it, and ``"quarantine"`` passes it to ``quarantine`` and continues.
     quarantine
-        Called with each chunk that failed, and its error. Runs where the chunk is.
+        A function that is called with each failed chunk and its error, in the process that has the chunk.
 
     Raises
     ------
@@ -499,7 +499,7 @@ class LensSet(Operator):
 
     @property
     def compiled(self) -> CompiledLenses:
-        """The lenses, ready to be applied."""
+        """The compiled lenses."""
         if self._compiled is None:
             self._compiled = compile_lenses(self.lenses)
         return self._compiled
@@ -522,9 +522,9 @@ class LensSet(Operator):
         yield from chunks
 
     def apply(self, chunk: Chunk, prefix: str = "") -> list[Chunk]:
-        """The chunks that lenses make of ``chunk``, whatever ``content`` says.
+        """The chunks that lenses make of ``chunk``; ``content`` is ignored.
 
-        Raises :class:`LensError` with the errors of the first chunk that had any, ``prefix`` before them.
+        Raises :class:`LensError` with the errors of the first failed chunk, after ``prefix``.
         """
         out = []
         for output in self.outputs(chunk):
@@ -537,7 +537,7 @@ class LensSet(Operator):
         return out
 
     def outputs(self, chunk: Chunk) -> Iterator[LensOutput]:
-        """Each chunk with the errors on the way to it, in order; collisions of lenses come with the first."""
+        """Each output chunk with its errors, in order. Collisions of lenses are reported with the first chunk."""
         components = self._matched(chunk)
         if not components:
             if self.mode != "drop_unmatched":
@@ -586,7 +586,7 @@ class LensSet(Operator):
         return Fate.LEFT_OUT if self.mode == "drop_unmatched" else Fate.PASSED_ON
 
     def describe(self) -> str:
-        """One line for the plan: mode, entities, and each lens with its input and outputs."""
+        """Describe the lenses in one line for the plan: mode, entities, and each lens with its input and outputs."""
         shown = [f"output_mode={self.mode!r}"]
         exprs = getattr(self.content, "to_exprs", None)
         if self.content is not None:
@@ -609,9 +609,9 @@ def _on_error(text: str, quarantine: Quarantine | None) -> OnError:
 
 
 def apply_lenses(chunk: Chunk, lenses: Iterable[Lens] | Lens, output_mode: str = "forward_unmatched") -> list[Chunk]:
-    """The chunks that lenses make of ``chunk``, and the columns they do not consume; see :class:`LensSet`.
+    """Return the chunks that lenses make of ``chunk``, and the columns that no lens consumes; see :class:`LensSet`.
 
-    The chunk itself where no lens matches it.
+    If no lens matches, this is the chunk itself.
 
     Raises
     ------
@@ -629,9 +629,10 @@ def _lens_set(lenses: tuple[Lens, ...], output_mode: str) -> LensSet:
 
 
 def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selector | str) -> Chunk:
-    """Return ``chunk`` with ``selector`` applied to the component ``source`` (a name or descriptor), all else the same.
+    """Return ``chunk`` with ``selector`` applied to the component ``source`` (a name or descriptor).
 
-    The new chunk has new row ids; rows keep their order, the column its descriptor.
+    The new chunk has new row ids. Rows keep their order, and the column keeps its descriptor. Other columns are
+    unchanged.
 
     Raises :class:`~chunkmill.engine.errors.LensError` (a ``ValueError``) if the component is missing, or the selector
     fails or gives nothing.

@@ -206,7 +206,7 @@ class PackedField(NamedTuple):
 
 
 class PointLayout(NamedTuple):
-    """The fields of a point, and how many bytes lie between points."""
+    """The fields of a point, and how many bytes are between points."""
 
     fields: tuple[PackedField, ...]
     step: int
@@ -300,7 +300,7 @@ class PackedPoints:
     Bytes behind the last whole point are no point, and points of no bytes are none.
 
     Clouds of equal layout are taken apart together, by one strided view a field. That takes a quarter of the time of
-    cloud by cloud (40 of 8,192 points: 4 ms, not 15), and the view saves half of it where clouds lie one behind the
+    cloud by cloud (40 of 8,192 points: 4 ms, not 15), and the view saves half of it where clouds are one behind the
     other; the type ``point_cloud2`` of ``benchmarks/bench_types.py`` guards both.
     """
 

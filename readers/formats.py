@@ -46,8 +46,9 @@ class Format:
     """A format: one row of the registry.
 
     ``name`` is also that of Spark's data source (``chunkmill.name``); ``title`` is used in messages (``an MCAP``).
-    ``suffixes`` (in lower case) and ``magic`` (the first bytes) identify files. With a ``marker`` a format is a folder
-    that contains a file of this path or pattern. ``file`` is the class for one file, and its fields are the options.
+    ``suffixes`` (in lower case) and ``magic`` (the first bytes) identify files. With a ``marker``, the format is a
+    folder that contains a file with this path or pattern. ``file`` is the class for one file; its fields are the
+    options.
     """
 
     name: str
@@ -64,24 +65,24 @@ class Format:
 
     @property
     def has_episodes(self) -> bool:
-        """Whether a file, or a folder, holds recordings that are inputs of their own."""
+        """Whether a file or a folder contains recordings that are separate inputs."""
         return self.file.episodes is not RecordingFile.episodes
 
     def open(self, path: Location, given: Mapping[str, Any] | None = None) -> RecordingFile:
-        """One file of the format; of the options that are ``given``, by their names, it takes its own."""
+        """Open one file of the format. It uses its own options among those ``given`` by name."""
         own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}
         return self.file(path, **own)
 
     def inspect(self, path: Location, given: Mapping[str, Any] | None = None) -> FileReport:
-        """The report on a file, opened with options. Raises ``ReadError`` where it is missing or damaged."""
+        """The report on a file, opened with options. Raises ``ReadError`` if the file is missing or damaged."""
         return replace(self.open(path, given).report(), format=self.name)
 
     def choosing(self, episode: int | str | None) -> dict[str, Any]:
-        """Return the option that chooses the episode of this number; no option for None."""
+        """Return the option that selects the episode of this number, or no option for None."""
         return {} if episode is None else {self.file.episode_option: episode}
 
     def begins(self, path: Location) -> bool:
-        """Return whether a file begins like those of this format. Its name does not count."""
+        """Return whether a file begins with the magic bytes of this format; its name is not used."""
         return bool(self.magic) and _first_bytes(path).startswith(self.magic)
 
     def is_dataset(self, folder: Location) -> bool:
@@ -118,8 +119,8 @@ FORMATS: Mapping[str, Format] = _Formats()
 def register(row: Format) -> None:
     """Add a format: from now on commands, ingestions and new Spark sessions know it.
 
-    Its class is sent to Spark's workers with its code. Call this when a program starts: running Spark sessions and
-    tasks do not see new formats. Raises ``UsageError`` if the name, a suffix or an option belongs to another format.
+    The code of its class is sent to Spark's workers. Call this when a program starts: running Spark sessions and tasks
+    do not see new formats. Raises ``UsageError`` if the name, a suffix or an option belongs to another format.
     """
     if FORMATS.get(row.name) is row:  # by its entry point
         return
@@ -189,26 +190,26 @@ def _check_apart(row: Format, other: Format) -> None:
         for other_option in (theirs.get(option.name), theirs.get(option.flag) if option.flag else None):
             if other_option is not None and other_option != option:
                 raise UsageError(
-                    f"format {row.name!r}: its option {option.name!r} is another one than that of {other.name!r}",
+                    f"format {row.name!r}: its option {option.name!r} differs from that of {other.name!r}",
                     hint="Give it another name and flag, or use the other format's option.",
                 )
 
 
 def all_suffixes() -> tuple[str, ...]:
-    """The suffixes of all formats, sorted: what folders are searched for."""
+    """The suffixes of all formats, sorted. Folders are searched for files with these suffixes."""
     _load_installed()
     return tuple(sorted(_of_suffix))
 
 
 def all_options() -> list[Option]:
-    """The options of all formats; one that several have comes once."""
+    """The options of all formats, each once."""
     return list({o.name: o for row in FORMATS.values() for o in row.options}.values())
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of formats by their names, from those that are given by the names of fields or flags.
+    """Return options by field name, from options that are given by field name or flag.
 
-    None and empty values are left out. Raises ``TypeError`` for names that no format knows.
+    None and empty values are left out. Raises ``TypeError`` for a name that no format has.
     """
     options = {o.name: o for o in all_options()}
     options |= {o.keyword: o for o in options.values() if o.keyword is not None}
@@ -232,22 +233,22 @@ def suffix_of(name: str) -> str:
 
 
 def format_of_name(name: str) -> Format | None:
-    """The format that a file's name promises, if it does."""
+    """The format of a file by its name, or None."""
     return _of_suffix.get(suffix_of(name).lower())
 
 
 def is_rrd(name: str) -> bool:
-    """Return whether a file's name promises an RRD."""
+    """Return whether a file's name is that of an RRD."""
     return format_of_name(name) is RRD
 
 
 def rrd_suffix(name: str) -> str:
-    """The suffix of the RRD that a file becomes: a blueprint stays one by its name, too."""
+    """The suffix of the RRD made from a file; a blueprint keeps its suffix."""
     return ".rbl" if name.lower().endswith(".rbl") else ".rrd"
 
 
 def stem_of(name: str) -> str:
-    """A file's name without what makes it a recording, else without its last suffix.
+    """A file's name without the suffix of its format, or else without its last suffix.
 
     >>> stem_of("drive.v2.mcap.zst"), stem_of("drive.v2.txt")
     ('drive.v2', 'drive.v2')
@@ -257,7 +258,7 @@ def stem_of(name: str) -> str:
 
 
 def dataset_format(folder: Location) -> Format | None:
-    """The format of a folder that is one input; None for a folder of files."""
+    """The format of a folder that is one input, or None for a folder of files."""
     return next((row for row in FORMATS.values() if row.is_dataset(folder)), None)
 
 
@@ -267,10 +268,10 @@ def lands_whole(folder: Path) -> bool:
 
 
 def detect_format(path: Location) -> Format:
-    """Return the format of ``path`` by its suffix, else by its first bytes.
+    """Return the format of ``path`` by its suffix, or else by its first bytes.
 
-    The suffix comes first: so the reader of the format can say what is wrong with a damaged recording.
-    Raises ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for pipes and devices.
+    The suffix comes first, so that the reader of the format can report the fault of a damaged recording. Raises
+    ``SourceMissingError``, ``UnsupportedError``, and ``ReadError`` for pipes and devices.
     """
     is_folder = path.is_dir() if isinstance(path, Path) else format_of_name(path.name) is None
     dataset = dataset_format(path) if is_folder else None

@@ -19,7 +19,7 @@ Ticks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TimelineReport:
-    """One timeline and its range in ticks: nanoseconds, or numbers of a sequence. None: no row is on it."""
+    """One timeline and its range in nanoseconds or sequence numbers. None means that no row has a time on it."""
 
     name: str
     kind: TimelineKind
@@ -29,9 +29,9 @@ class TimelineReport:
 
 @dataclass(frozen=True, slots=True)
 class EntitySummary:
-    """One entity, or one topic of an MCAP. ``None``: not known without reading the whole file.
+    """One entity, or one topic of an MCAP. ``None`` means not known without reading the whole file.
 
-    ``rate`` is in messages (or rows) a second, ``largest_gap`` in ns. If the times within chunks are not known,
+    ``rate`` is in messages (or rows) per second, ``largest_gap`` in ns. If the times within chunks are not known,
     ``gap_at_least`` is a lower bound, from the headers of chunks.
     """
 
@@ -51,11 +51,11 @@ class EntitySummary:
 
 @dataclass(frozen=True, slots=True)
 class OrderReport:
-    """Faults in the order of an entity's rows, in the order in which they are read.
+    """Faults in the order of an entity's rows, as they are read.
 
-    ``late_rows``: by timeline, rows that are earlier than one before them; ``late_chunks``: chunks that begin before
-    an earlier one ended. ``disagreeing``: pairs of timelines for which no order of the rows is right by both; None
-    where there are too many rows to compare.
+    ``late_rows`` counts, for each timeline, rows with an earlier time than a row before them. ``late_chunks`` counts
+    chunks that begin before the end of an earlier chunk. ``disagreeing`` has pairs of timelines that order the rows
+    differently; it is None if there are too many rows to compare.
     """
 
     recording_id: str | None
@@ -92,7 +92,7 @@ class StoreReport:
 
     @property
     def num_bytes(self) -> int | None:
-        """Stored bytes of all entities, as they lie in the file."""
+        """The stored size of all entities in the file, in bytes."""
         return _sum(e.num_bytes for e in self.entities)
 
 
@@ -113,9 +113,11 @@ class ColumnReport:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One file and its stores, or the columns of a table; ``facts`` holds what only this format has, by name.
+    """The report on a file and its stores, or on the columns of a table.
 
-    ``notes`` are the file's own key/value pairs, ``format`` is the name of the format in the registry.
+    ``facts`` has the properties of this format only, by name.
+
+    ``notes`` are the file's own key/value pairs; ``format`` is the name of the format in the registry.
     """
 
     path: str
@@ -129,7 +131,7 @@ class FileReport:
     """The orders of entities in which something is wrong; None: nobody looked."""
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The report as JSON text. Times are in nanoseconds, or numbers of a sequence; null means not known.
+        """The report as JSON text. Times are nanoseconds or sequence numbers; null means not known.
 
         Keys may be added in later versions, but are not renamed.
         """

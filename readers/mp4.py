@@ -52,17 +52,17 @@ class Mp4Recording(FileSource):
 
     mp4_mode: str = option(
         "stream",
-        "MP4: whether a video becomes samples, or the whole file and the times of its frames.",
+        "MP4: store the video as samples, or as the whole file with the times of its frames.",
         flag="--mp4-mode",
         choices=_MODES,
     )
     chunk_by_gop: bool = option(
-        True, "MP4: a chunk for each sample, not for each group of pictures.", flag="--chunk-by-sample", switch=False
+        True, "MP4: make one chunk per sample, not per group of pictures.", flag="--chunk-by-sample", switch=False
     )
     timeline_name: str = option("video", "MP4: name of the timeline.", flag="--timeline-name", metavar="NAME")
     mp4_timeline_type: str = option(
         "duration_ns",
-        "MP4: type of the timeline; the times are those since the begin of the video.",
+        "MP4: type of the timeline; times count from the start of the video.",
         flag="--mp4-timeline-type",
         choices=_TIMELINE_TYPES,
     )
@@ -73,11 +73,11 @@ class Mp4Recording(FileSource):
         metavar="PATH",
     )
     output_codec: str | None = option(
-        None, "MP4: codec in which the video is encoded anew.", flag="--output-codec", choices=_ENCODED
+        None, "MP4: re-encode the video with this codec.", flag="--output-codec", choices=_ENCODED
     )
     gop_size: int | None = option(
         None,
-        "MP4: frames of a group of pictures; the video is encoded anew.",
+        "MP4: re-encode the video with this number of frames per group of pictures.",
         flag="--gop-size",
         metavar="FRAMES",
         parse=_frames,
@@ -213,14 +213,14 @@ class Mp4Recording(FileSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Mp4TranscodeOptions:
-    """Options to encode a video anew, which loses some detail.
+    """Options for re-encoding a video, which loses some detail.
 
-    ``output_codec`` is Rerun's ``VideoCodec``, or the number that ``VideoStream:codec`` holds; by default the codec of
-    the file. With ``gop_size`` each so many frames are a group of pictures, exactly. PyAV encodes, which knows no GPU
-    and no program ``ffmpeg``: ``try_gpu`` and ``ffmpeg_override`` have no effect, which a ``ReadWarning`` says.
+    ``output_codec`` is Rerun's ``VideoCodec`` or its number, as in ``VideoStream:codec``; by default the codec of the
+    file. With ``gop_size`` every group of pictures has exactly this number of frames. PyAV encodes on the CPU, without
+    a program ``ffmpeg``. ``try_gpu`` and ``ffmpeg_override`` therefore have no effect and give a ``ReadWarning``.
 
-    Raises ``TypeError`` for a codec of another type, ``UsageError`` for VP8, which is not written, and for a group of
-    no frames.
+    Raises ``TypeError`` for a codec of another type, and ``UsageError`` for VP8, which cannot be written, and for a
+    group without frames.
     """
 
     output_codec: Any = None
@@ -245,7 +245,7 @@ class Mp4TranscodeOptions:
 
     @property
     def codec_name(self) -> str | None:
-        """The name of the codec, such as ``h264``; None for that of the file."""
+        """The name of the codec, such as ``h264``; None for the codec of the file."""
         number = getattr(self.output_codec, "value", self.output_codec)
         return next((name for name, value in _CODECS.items() if value == number), None)
 
@@ -253,17 +253,18 @@ class Mp4TranscodeOptions:
 class Mp4Reader(FrameReader):
     """Read an MP4, QuickTime (``.mov``), Matroska (``.mkv``) or WebM file, also in fragments, as chunks.
 
-    With ``mode="stream"`` a video track becomes a ``VideoStream``: the codec, static; a chunk for each group of
-    pictures (or, with ``chunk_by_gop=False``, for each sample); and a row that is true for each key frame. Nothing is
-    decoded: H.264 and H.265 are in Annex B form with parameter sets at each key frame, AV1, VP8 and VP9 as they are.
-    The first track is at ``entity_path``, each other one at ``track_1`` … below it. With ``mode="asset"`` the file is
-    an ``AssetVideo``, and each frame of its first track a ``VideoFrameReference``.
+    With ``mode="stream"`` a video track becomes a ``VideoStream``: a static codec, one chunk for each group of pictures
+    (with ``chunk_by_gop=False``, for each sample), and a true value for each key frame. Nothing is decoded. H.264 and
+    H.265 are in Annex B form with parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. The first track is
+    at ``entity_path``, the others at ``track_1`` … below it. With ``mode="asset"`` the file becomes an ``AssetVideo``,
+    and each frame of its first track a ``VideoFrameReference``.
 
-    Times are nanoseconds since the begin of what is shown, as a list of edits says. Samples that come before, as their
-    decoding needs them, have negative times. A ``ReadWarning`` says that a video is shown turned, and names tracks of
-    audio, which are not read. B-frames are encoded anew, or refused with ``b_frames="error"``.
+    Times are nanoseconds since the start of the presentation, by the file's edit list. Earlier samples that are only
+    needed for decoding have negative times. A ``ReadWarning`` is given for a rotated video, and for audio tracks, which
+    are not read. Videos with B-frames are re-encoded, or refused with ``b_frames="error"``.
 
-    Plain MP4 files need no extra, others need ``video`` (PyAV). Errors in the file are raised when the stream is read.
+    Plain MP4 files need no extra; other files need the extra ``video`` (PyAV). Errors in the file are raised when the
+    stream is read.
 
     Parameters
     ----------
@@ -272,13 +273,13 @@ class Mp4Reader(FrameReader):
     mode
         ``"stream"`` or ``"asset"``.
     chunk_by_gop
-        Whether a chunk has a group of pictures, or one sample.
+        Whether a chunk holds a group of pictures; otherwise it holds one sample.
     timeline_name
         The name of the timeline.
     timeline_type
-        ``"duration_ns"``, or ``"timestamp_ns"`` for the same numbers as times since 1970.
+        ``"duration_ns"``, or ``"timestamp_ns"`` for the same numbers as timestamps since 1970.
     transcode
-        How the video is encoded anew; by default only B-frames are.
+        How the video is re-encoded; by default only videos with B-frames are.
     entity_path
         By default the absolute path of the file.
     b_frames
@@ -289,7 +290,7 @@ class Mp4Reader(FrameReader):
     FileNotFoundError
         There is no such file (``SourceMissingError``).
     ValueError
-        An option has another value, or does not go with ``mode="asset"`` (``UsageError``).
+        An option has an invalid value, or cannot be combined with ``mode="asset"`` (``UsageError``).
     """
 
     def __init__(

@@ -40,10 +40,11 @@ _SMALL_BYTES = 512 * 2**20
 class Option:
     """One option of a format.
 
-    ``name`` is the field's name, and the name in Spark. ``flag`` is the name on the command line (None: it has none
-    there), and in :class:`Ingest`. ``many``: it may be repeated, and is separated by commas for Spark. ``parse`` makes
-    a value of a text, and raises ``ValueError``; None: it can't be written as text. ``switch`` is the value of a flag
-    without a value. ``refused`` describes the option, if it is an error to give it with a file of another format.
+    ``name`` is the field's name, and the name in Spark. ``flag`` is the name on the command line (None if it has no
+    flag), and in :class:`Ingest`. With ``many`` it may be repeated; in Spark, values are separated by commas. ``parse``
+    converts text to a value, or raises ``ValueError``; None if the option has no text form. ``switch`` is the value of
+    a flag without a value. If it is an error to use the option with a file of another format, ``refused`` describes the
+    option.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Option:
         return None if self.flag is None else self.flag.lstrip("-").replace("-", "_")
 
     def from_text(self, text: str) -> Any:
-        """The value that a text means. Raises ``UsageError``.
+        """Convert text to a value. Raises ``UsageError``.
 
         >>> Option("static_columns", (), "Columns.", many=True).from_text("site, robot")
         ('site', 'robot')
@@ -98,7 +99,7 @@ def option(
 ) -> Any:
     """A field of a :class:`RecordingFile` that users can set; see :class:`Option`.
 
-    A field whose default is a tuple may be given many times.
+    If the default of a field is a tuple, the option may be repeated.
     """
     many = isinstance(default, tuple)
     made = Option("", default, help, flag, metavar, many, choices, parse, switch, refused)
@@ -109,7 +110,7 @@ def recover_option() -> Any:
     """The option of formats of which a cut or damaged file can be recovered."""
     return option(
         False,
-        "Read what is left of a cut or damaged MCAP, bag or RRD, and report what was lost.",
+        "Read the intact parts of a cut or damaged MCAP, bag or RRD, and report the loss.",
         flag="--recover",
         switch=True,
     )
@@ -119,21 +120,21 @@ def b_frames_option() -> Any:
     """The option of formats with video, which a ``VideoStream`` cannot hold in any order."""
     return option(
         "reencode",
-        "How to handle videos with B-frames: encode them again, or stop.",
+        "How to handle videos with B-frames: re-encode them, or fail.",
         flag="--b-frames",
         choices=("reencode", "error"),
     )
 
 
 class Episode(NamedTuple):
-    """One recording of a folder that contains several: its number (or id), and a name that can be a file's."""
+    """One of several recordings in a folder: its number (or id), and a name that is usable as a file name."""
 
     number: int | str
     name: str
 
 
 class FrameReader(ABC):
-    """A reader whose recording can be had as a DataFrame."""
+    """A reader that can return its recording as a DataFrame."""
 
     frame_index: ClassVar[str | None] = None
     """The timeline that a DataFrame has as its index, unless another one is named."""
@@ -143,13 +144,15 @@ class FrameReader(ABC):
         """A lazy stream of the chunks of the recording."""
 
     def values(self) -> LazyChunkStream:
-        """A lazy stream with the values for frames: by default, that of :meth:`stream`."""
+        """A lazy stream with the values for frames; by default the one of :meth:`stream`."""
         return self.stream()
 
     def schema(self) -> Schema:
-        """The timelines and components of :meth:`values`, the columns that a frame can have. Raises ``ReadError``.
+        """The timelines and components of :meth:`values`.
 
-        They come from the file's summary or footer if it is complete; otherwise the recording is read for them.
+        They are the possible columns of a frame. Raises ``ReadError``.
+
+        They are taken from the file's summary or footer if it is complete; otherwise the recording is read.
         """
         from ..engine.stream import FrameRequest, value_columns
 
@@ -158,11 +161,10 @@ class FrameReader(ABC):
     def frame(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
         """The recording's values as a pandas DataFrame, one row per message.
 
-        ``frame(contents, …)`` is ``values().to_pandas(contents, …)``, with fields of structs as columns of their own
-        (``linear_acceleration.x``) unless ``flatten=False``, and, of an MCAP, the log time as the index. A local file
-        of up to 512 MiB is read in this process, which takes less time than starting Spark, unless an ``executor``
-        is given, here or in ``CHUNKMILL_EXECUTOR``.
-        Arguments and errors are those of :meth:`LazyChunkStream.to_arrow`.
+        ``frame(contents, …)`` is ``values().to_pandas(contents, …)`` with two differences: fields of structs become
+        columns (``linear_acceleration.x``) unless ``flatten=False``, and for an MCAP the log time is the index. A local
+        file of up to 512 MiB is read in this process, because that is faster than starting Spark, unless you set
+        ``executor`` or ``CHUNKMILL_EXECUTOR``. Arguments and errors are those of :meth:`LazyChunkStream.to_arrow`.
         """
         choices.setdefault("flatten", True)
         choices.setdefault("index", self.frame_index)
@@ -180,7 +182,7 @@ class FrameReader(ABC):
 
 @dataclass(frozen=True)
 class RecordingFile(FrameReader):
-    """One file (or folder) of a format, as ``path``; the options are the other fields. Nothing is read to make one."""
+    """One file or folder of a format, at ``path``. The other fields are the options. The constructor reads nothing."""
 
     path: Location
 
@@ -195,7 +197,7 @@ class RecordingFile(FrameReader):
 
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:
-        """Return True for a folder, or a prefix of an object store, that contains a file of the marker's pattern."""
+        """Return True for a folder, or an object store prefix, with a file that matches the marker."""
         if isinstance(folder, Path):
             return any(file.is_file() for file in folder.glob(marker))
         from ..engine.execution import Folder
@@ -211,10 +213,10 @@ class RecordingFile(FrameReader):
 
     @abstractmethod
     def stream(self) -> LazyChunkStream:
-        """A lazy stream of the chunks of the recording; of several, the first. Raises ``ReadError``."""
+        """A lazy stream of the chunks of the recording; of the first one if there are several. Raises ``ReadError``."""
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
-        """Return all recordings and blueprints in the file, each with its stream; None if one has no id of its own."""
+        """Return all recordings and blueprints in the file, each with its stream. The entry is None if it has no id."""
         return [(None, self.stream())]
 
     def episodes(self) -> Sequence[Episode]:
@@ -222,11 +224,14 @@ class RecordingFile(FrameReader):
         return ()
 
     def stamp(self) -> tuple[int, int]:
-        """Size in bytes and modification time in ns, of the file or the episode; they change with the content."""
+        """The size in bytes and the modification time in ns of the file or the episode.
+
+        They change with the content.
+        """
         return self.size(), 0
 
     def report(self) -> FileReport:
-        """The report of ``chunkmill inspect``; by default all chunks are read for it. Raises ``ReadError``."""
+        """The report of ``chunkmill inspect``. By default all chunks are read. Raises ``ReadError``."""
         from ..engine.stream import single_tasks
         from .inspection import FileReport, summarise_store
 
@@ -252,10 +257,10 @@ class RecordingFile(FrameReader):
         return tuple(reports)
 
     def verify(self) -> Verification:
-        """Read and decode all of the file, by the checksums that its format has.
+        """Read and decode the whole file, and verify the checksums of its format.
 
-        By default every chunk of every task is decoded. An error in a task becomes a fault of the result, and the
-        other tasks are still read. Raises ``SourceMissingError`` where there is no file.
+        By default every chunk of every task is decoded. An error in a task becomes a fault of the result, and the other
+        tasks are still read. Raises ``SourceMissingError`` if there is no file.
         """
         from ..engine.rrd import Findings
         from ..engine.stream import single_tasks
@@ -275,7 +280,7 @@ class RecordingFile(FrameReader):
             return file.seek(0, 2)
 
     def open(self) -> BinaryIO:
-        """The file, local or an object in a store, to read bytes of."""
+        """Open the local file or the object to read its bytes."""
         if isinstance(self.path, Path):
             return self.path.open("rb")
         from ..engine.storage import RemoteFile
@@ -283,9 +288,9 @@ class RecordingFile(FrameReader):
         return BufferedReader(RemoteFile(self.path))
 
     def places(self) -> Iterator[Location]:
-        """Yield all that reading it may open, before links are followed: the file, or a folder with all below it.
+        """Yield every path that reading may open, before links are followed: the file, or the folder with its content.
 
-        A server refuses an input of which one lies outside of its allowed folders.
+        A server refuses an input with a path outside its allowed folders.
         """
         yield self.path
         seen: set[str] = set()
@@ -303,10 +308,11 @@ class RecordingFile(FrameReader):
 
 @dataclass(frozen=True)
 class FileSource(RecordingFile):
-    """A file that is read by a class of its own: :meth:`read` is all that a simple format needs.
+    """The base class for sources of one file. A simple format only implements :meth:`read`.
 
-    Guarantee: the chunks of all splits, in the order of :meth:`splits` and within each in that of :meth:`read`, are
-    the recording's chunks in order; the same for every run over the same bytes. It pickles, and is read in tasks.
+    Guarantee: the chunks of all splits, in the order of :meth:`splits` and within each split in the order of
+    :meth:`read`, are the recording's chunks in order. They are the same for every run over the same bytes. It can be
+    pickled, and is read in tasks.
     """
 
     def stream(self) -> LazyChunkStream:
@@ -324,14 +330,17 @@ class FileSource(RecordingFile):
         return [str(self.path)]
 
     def splits(self) -> Sequence[Split]:
-        """The parts that tasks read, each by itself: here, one for the file. Runs on the driver."""
+        """The parts of the file that tasks read independently.
+
+        By default it is one part, the whole file. Runs on the driver.
+        """
         from ..engine.stream import Split
 
         return [Split(self.path.name, self.size())]
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[Chunk]:
-        """The chunks of one split, in order; runs in a task. Raises ``ReadError``."""
+        """The chunks of one split, in order. This runs in a task. Raises ``ReadError``."""
 
 
 @lru_cache(maxsize=64)
@@ -349,14 +358,14 @@ class StreamingReader(Protocol):
     """A reader of chunks, one after the other."""
 
     def stream(self) -> LazyChunkStream:
-        """A lazy stream over all chunks of this source; nothing is read before it is pulled."""
+        """A lazy stream over all chunks of this source. Nothing is read before the stream runs."""
         ...
 
 
 @runtime_checkable
 class IndexedReader(StreamingReader, Protocol):
-    """A reader of a format with an index: besides streaming, it can open single chunks on demand."""
+    """A reader of a format with an index. In addition to streaming, it can open single chunks on demand."""
 
     def store(self) -> LazyStore:
-        """A lazy store over this source: its index is read at once, chunks when they are touched."""
+        """A lazy store over this source. The index is read immediately, chunks on use."""
         ...

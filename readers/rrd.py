@@ -28,14 +28,14 @@ from .recording_file import FrameReader
 class RrdReader(FrameReader):
     """Read an RRD file, local or in an object store: its stores, and the chunks of each.
 
-    Nothing is read before it is used. With a footer, chunks come with their headers; payloads are read on use. A file
-    without footer is scanned from its start.
+    Nothing is read before it is used. If the file has a footer, chunk headers are taken from it and payloads are read
+    on use. A file without a footer is scanned from its start.
 
-    Guarantee: chunks come in the order they lie in the file, all of them or a ``ReadError`` that names the byte where
-    the file is damaged.
+    Guarantee: you get all chunks in the order of the file, or a ``ReadError`` that names the byte at which the file is
+    damaged.
 
-    With ``recover`` a cut or damaged file gives its whole chunks instead. The loss is reported in a ``ReadWarning``
-    when the stream ends (chunks, bytes and last times recovered, and why it stops there).
+    With ``recover``, a cut or damaged file gives its intact chunks instead. When the stream ends, a ``ReadWarning``
+    reports the loss: the recovered chunks, bytes and last times, and the reason why the recovery stops there.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class RrdReader(FrameReader):
         return [s for s in self._stores() if s.kind == "blueprint"]
 
     def stream(self, *, store: StoreEntry | None = None) -> LazyChunkStream:
-        """The chunks of one store: by default the first recording, with a warning when there are more."""
+        """The chunks of one store: by default the first recording, with a warning if there are more."""
         if self._recover:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
         file = RrdFile(self.path)
@@ -73,7 +73,10 @@ class RrdReader(FrameReader):
         return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
-        """Report the recovered and the lost parts of a store of a cut or damaged file. Reads the whole file."""
+        """Report which parts of a store in a cut or damaged file can be recovered, and which are lost.
+
+        Reads the whole file.
+        """
         file = RecoveringFile(self.path)
         report = file.report()
         for _ in file.chunks(self._chosen(store, file.stores()), report):
@@ -81,7 +84,7 @@ class RrdReader(FrameReader):
         return report
 
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
-        """One store by its manifest: length, schema and summary read no chunk; chunks are read when touched.
+        """Open one store by its manifest. Length, schema and summary need no chunk; chunks are read on use.
 
         Raises ``RuntimeError`` for a file without a footer.
         """

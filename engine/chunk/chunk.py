@@ -290,7 +290,7 @@ class StoredColumns(Protocol):
     def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
         """Return the chunk with other ``values`` of some components, under a fresh id.
 
-        Row ids follow from the new id, unless they are kept. None where the columns have to be decoded for it.
+        Row ids follow from the new id, unless they are kept. None if the columns have to be decoded for it.
         """
         ...
 
@@ -326,7 +326,7 @@ class Chunk:
         """Make a chunk from time columns and component columns of equal length; without time columns it is static.
 
         Rows out of time order are stably sorted by all timelines, taken in the order of their names. The chunk gets a
-        fresh id, from which its row ids follow.
+        fresh id; its row ids are derived from it.
 
         Raises
         ------
@@ -361,14 +361,15 @@ class Chunk:
     ) -> OnlyChunk | list[Chunk]:
         """The chunk in a record batch that carries Rerun's schema metadata; ids are kept.
 
-        That chunk can also be unpacked, as the only one of a list. Any other batch, and each with ``index`` or
-        ``entity_path``, is interpreted, and gives a list: one chunk with fresh ids for each entity, in the order of
-        their first columns, its rows as they come.
+        The result can also be unpacked like a list of one chunk. Any other batch, and every call with ``index`` or
+        ``entity_path``, gives a list: one chunk with fresh ids for each entity, in the order of the entities' first
+        columns. Rows keep their order.
 
-        ``index`` names the columns that are timelines (``int64``, ``timestamp[ns]``, ``duration[ns]``, without
-        nulls); None is for static data; by default the fields' metadata decides. Every other column is a component,
-        one list or one value per row. Its entity comes from its field's metadata, else from the batch's, else from
-        the part before the first colon of a name that begins with ``/``, else it is ``entity_path``, or the root.
+        ``index`` names the columns that are timelines (``int64``, ``timestamp[ns]``, ``duration[ns]``, without nulls).
+        None means static data. By default the fields' metadata decides. Every other column is a component, one list or
+        one value per row. Its entity is the first of these that is present: the entity in its field's metadata, the one
+        in the batch's metadata, the part of the name before the first colon if the name begins with ``/``,
+        ``entity_path``, the root.
 
         Raises ``ValueError`` if the metadata, the columns and the arguments do not define a chunk.
         """
@@ -391,12 +392,12 @@ class Chunk:
         index: str | Iterable[str] | AutoIndex | None = AUTO_INDEX,
         entity_path: str | None = None,
     ) -> Iterator[Chunk]:
-        """The chunks of a dataframe: those of :meth:`from_record_batch` for each of its batches, one after the other.
+        """The chunks of a dataframe, batch by batch, as :meth:`from_record_batch` makes them.
 
         A dataframe is a ``pyarrow`` table, batch or reader; a ``DataFrame`` of pandas, polars, Spark or DataFusion, or
         anything else with ``__arrow_c_stream__``; or a list of Spark's rows. Times of any unit become nanoseconds.
 
-        Raises ``TypeError`` at once for anything else, ``ValueError`` as :meth:`from_record_batch`.
+        Raises ``TypeError`` at once for anything else, and ``ValueError`` like :meth:`from_record_batch`.
 
         >>> table = pa.table({"frame": [0, 1], "/arm:volume": [0.5, 1.0]})
         >>> [chunk] = Chunk.from_dataframe(table, index="frame")
@@ -410,9 +411,9 @@ class Chunk:
     def from_property(cls, name: str, values: Any) -> Chunk:
         """A property of the recording, as static data of one row at ``/__properties/<name>``.
 
-        ``values`` is one of Rerun's archetypes, or component columns, of which each gives all its values to the row.
+        ``values`` is one of Rerun's archetypes, or component columns. Each column gives all its values to the row.
 
-        Raises ``TypeError`` where ``values`` is neither.
+        Raises ``TypeError`` if ``values`` is neither.
 
         >>> from chunkmill.engine.chunk import ComponentColumn
         >>> Chunk.from_property("episode", [ComponentColumn("success", [True])]).entity_path
@@ -444,12 +445,12 @@ class Chunk:
 
     @classmethod
     def lazy(cls, header: ChunkHeader | None, payload: Payload) -> Chunk:
-        """Make a chunk whose payload is loaded when it is used; without a header, any access loads it."""
+        """Make a chunk whose payload is loaded on first use. Without a header, any access loads it."""
         return cls(None, header, payload)
 
     @classmethod
     def put_together(cls, header: ChunkHeader, made: Payload) -> Chunk:
-        """Make a chunk whose columns are in memory as they will be stored; it is decoded when it is used."""
+        """Make a chunk from columns in their stored form, in memory. They are decoded on first use."""
         chunk = cls(None, header, None)
         chunk._made = made
         return chunk
@@ -458,7 +459,10 @@ class Chunk:
 
     @property
     def header(self) -> ChunkHeader:
-        """Ids, entity, timelines with ranges, components: computed from the columns when not known already."""
+        """The header: ids, entity, timelines with ranges, and components.
+
+        It is computed from the columns if it is not yet known.
+        """
         if self._header is None:
             self._header = summarise(self.data)
         return self._header
@@ -475,9 +479,10 @@ class Chunk:
         return self._data
 
     def stored(self) -> StoredColumns | None:
-        """Return the columns where they are stored; None if they are decoded already, and otherwise decode them.
+        """Return the columns in their stored form, or None if they are already decoded.
 
-        Of a chunk like one that came before, only the columns that are needed are made.
+        None is also returned if this call has to decode them. For a chunk with the layout of an earlier chunk, it
+        decodes only requested columns.
         """
         source = self._source
         load_stored = getattr(source, "load_stored", None)
@@ -504,17 +509,17 @@ class Chunk:
 
     @property
     def payload(self) -> Payload | None:
-        """The place of the payload that was not changed; None for a chunk made in this process."""
+        """The location of the unchanged payload, or None for a chunk made in this process."""
         return self._payload
 
     @property
     def made(self) -> Payload | None:
-        """The columns of a chunk that was made in this process, if they are in memory as they will be stored."""
+        """The columns in their stored form, if the chunk was made in this process and has them in memory."""
         return self._made
 
     @property
     def byte_size(self) -> int:
-        """Bytes of the columns in memory; if the payload is not loaded, its stored, compressed bytes."""
+        """The size of the columns in memory or, if the payload is not loaded, its stored, compressed size, in bytes."""
         if self._data is None:
             return int(getattr(self._source, "size", 0))
         if self._byte_size is None:
@@ -545,7 +550,7 @@ class Chunk:
         return pandas_of(self.to_arrow(flatten=flatten), is_indexed=False)
 
     def to_polars(self, *, flatten: bool = False) -> polars.DataFrame:
-        """The chunk's values as a polars DataFrame; as :meth:`to_arrow`. Raises ``MissingExtraError``."""
+        """The chunk's values as a polars DataFrame; see :meth:`to_arrow`. Raises ``MissingExtraError``."""
         return polars_of(self.to_arrow(flatten=flatten))
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
@@ -608,19 +613,19 @@ class Chunk:
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
 
     def apply_lenses(self, lenses: Iterable[LensLike] | LensLike) -> list[Chunk]:
-        """Apply lenses: return the chunks they make of this one, and the columns that no lens consumes.
+        """Apply lenses, and return the chunks that they make and the columns that no lens consumes.
 
-        Each lens sees the original columns. The chunk itself comes back where no lens matches. Raises ``ValueError``
-        where a lens cannot be used, or fails on the data.
+        Each lens sees the original columns. If no lens matches, the chunk itself is returned. Raises ``ValueError`` if
+        a lens cannot be used, or fails on the data.
         """
         made: list[Chunk] = terminal("apply_lenses")(self, lenses)
         return made
 
     def apply_selector(self, source: DescriptorLike | str, selector: SelectorLike | str) -> Chunk:
-        """Replace the component ``source`` (a name or descriptor) by what ``selector`` gives, and keep the rest.
+        """Replace the component ``source`` (a name or descriptor) by the result of ``selector``, and keep the rest.
 
-        Row ids are new, the order of rows is kept. Raises ``ValueError`` where the component is missing, or the
-        selector fails or gives nothing.
+        Row ids are new; the order of rows is kept. Raises ``ValueError`` if the component is missing, or the selector
+        fails or gives nothing.
         """
         made: Chunk = terminal("apply_selector")(self, source, selector)
         return made
@@ -635,11 +640,11 @@ class Chunk:
         Parameters
         ----------
         width
-            Columns of the terminal that the inner table may take.
+            The largest width of the inner table, in characters.
         redact
             Replace ids and the format's version by ``[**REDACTED**]``, for output that is compared.
         trim_metadata_keys
-            Leave ``rerun:`` and ``sorbet:`` off the metadata keys.
+            Remove the prefixes ``rerun:`` and ``sorbet:`` from the metadata keys.
         """
         return text.format_chunk(self.data, width=width, redact=redact, trim_metadata_keys=trim_metadata_keys)
 

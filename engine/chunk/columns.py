@@ -46,9 +46,9 @@ class ComponentColumnLike(Protocol):
 class TimeColumn:
     """The times of a chunk's rows on one timeline.
 
-    Exactly one of ``sequence`` (integers), ``duration`` (seconds, ``timedelta`` or ``timedelta64``) and ``timestamp``
-    (seconds since the Unix epoch, ``datetime`` or ``datetime64``; naive datetimes are UTC) is given; otherwise
-    ``ValueError``, as for times that cannot be in seconds.
+    Give exactly one of ``sequence`` (integers), ``duration`` (seconds, ``timedelta`` or ``timedelta64``) and
+    ``timestamp`` (seconds since the Unix epoch, ``datetime`` or ``datetime64``; naive datetimes are in UTC). Otherwise,
+    and for invalid seconds, it raises ``ValueError``.
 
     >>> TimeColumn("frame", sequence=[1, 2]).as_arrow_array().type
     DataType(int64)
@@ -83,14 +83,14 @@ class TimeColumn:
         return self.timeline
 
     def as_arrow_array(self) -> pa.Array:
-        """``int64``, ``duration[ns]`` or ``timestamp[ns]``, one time a row."""
+        """The times as ``int64``, ``duration[ns]`` or ``timestamp[ns]``, one per row."""
         return pa.array(self.times).view(self.kind.arrow_type)
 
 
 class ComponentColumn:
     """The values of one component, one list (or one value) per row; null where a row logs nothing.
 
-    With ``lengths`` the values are single ones, and row ``i`` gets the next ``lengths[i]`` of them.
+    With ``lengths``, the values are flat, and row ``i`` gets the next ``lengths[i]`` of them.
 
     >>> ComponentColumn(ComponentDescriptor("volume"), [[1.0], None]).as_arrow_array().to_pylist()
     [[1.0], None]
@@ -108,7 +108,7 @@ class ComponentColumn:
         self.values = array if lengths is None else _partition(array, lengths)
 
     def partition(self, lengths: npt.ArrayLike) -> ComponentColumn:
-        """The single values, that many to each row.
+        """Split flat values into rows, by the number of values of each row.
 
         Raises ``ValueError`` when the lengths do not add up to the number of values.
 
@@ -122,7 +122,7 @@ class ComponentColumn:
         return self.descriptor
 
     def as_arrow_array(self) -> pa.Array:
-        """One value, or one list of values, a row."""
+        """Return one value, or one list of values, per row."""
         return self.values
 
 
@@ -342,7 +342,7 @@ class IndexColumnDescriptor:
 
     @property
     def is_static(self) -> bool:
-        """Always False: there is a time in every row."""
+        """Always False: every row has a time."""
         return False
 
     def __repr__(self) -> str:
@@ -353,8 +353,8 @@ class IndexColumnDescriptor:
 class ComponentColumnDescriptor:
     """A component's column on one entity. To select one, use :class:`ComponentColumnSelector`.
 
-    ``datatype`` is the Arrow type as stored, ``list<T>``. ``is_static``: some chunk holds it without a time.
-    ``is_semantically_empty``: all values known are nulls or empty lists.
+    ``datatype`` is the Arrow type as stored, ``list<T>``. ``is_static`` is true if some chunk holds the component
+    without a time. ``is_semantically_empty`` is true if all known values are nulls or empty lists.
 
     >>> print(ComponentColumnDescriptor("/arm", "volume", is_static=True).name)
     /arm:volume
@@ -380,7 +380,7 @@ class ComponentColumnDescriptor:
 
     @property
     def is_tombstone(self) -> bool:
-        """Return True if its values clear other components rather than say something."""
+        """Return True if its values only clear other components."""
         return self.component == _TOMBSTONE
 
     @property
@@ -390,7 +390,7 @@ class ComponentColumnDescriptor:
 
     @property
     def sort_key(self) -> tuple[Key, tuple[str, str, str]]:
-        """The order of columns: entity path as people count, then as in a chunk."""
+        """The sort key of columns: the entity path in natural order, then the order in a chunk."""
         return path_order(self.entity_path), self.descriptor.sort_key
 
     def __repr__(self) -> str:

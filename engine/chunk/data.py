@@ -87,8 +87,8 @@ def _escape(c: str) -> str:
 class ComponentDescriptor:
     """Names a component column.
 
-    ``component`` identifies it within its entity (``Points3D:positions``); ``archetype`` and ``component_type`` are
-    the fully qualified names, where there are any.
+    ``component`` identifies the component within its entity (``Points3D:positions``). ``archetype`` and
+    ``component_type`` are fully qualified names, or None.
 
     >>> str(ComponentDescriptor("Points3D:positions", archetype="rerun.archetypes.Points3D"))
     'Points3D:positions'
@@ -123,7 +123,7 @@ class ComponentDescriptor:
         return self.archetype
 
     def with_overrides(self, archetype: str | None = None, component_type: str | None = None) -> ComponentDescriptor:
-        """With another archetype or component type, where given."""
+        """Return the descriptor with this archetype or component type, if given."""
         return replace(
             self, archetype=archetype or self.archetype, component_type=component_type or self.component_type
         )
@@ -135,7 +135,7 @@ class ComponentDescriptor:
         )
 
     def with_builtin_archetype(self, archetype: str) -> ComponentDescriptor:
-        """As a field of ``archetype``, whose short name then leads the component's.
+        """Return the descriptor as a field of ``archetype``; the component's name then begins with its short name.
 
         >>> str(ComponentDescriptor("positions").with_builtin_archetype("rerun.archetypes.Points3D"))
         'Points3D:positions'
@@ -260,7 +260,7 @@ def _names(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChunkKind:
-    """As much of a chunk as selecting whole chunks needs; ``components`` None where they are not known."""
+    """As much of a chunk as selecting whole chunks needs; ``components`` None if they are not known."""
 
     entity_path: str
     is_static: bool

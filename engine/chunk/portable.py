@@ -221,7 +221,7 @@ def _union_of_struct(values: pa.StructArray, kind: pa.UnionType) -> pa.UnionArra
             child = child.take(pa.array(np.flatnonzero(chosen)))
         children.append(child)
     if not np.isin(codes, list(kind.type_codes)).all():
-        raise ValueError(f"a value is of no type of {kind}")
+        raise ValueError(f"a value has a type that {kind} does not contain")
     buffers: Sequence[pa.Buffer | None] = [None, pa.py_buffer(codes)]
     if kind.mode == "dense":
         buffers = [*buffers, pa.py_buffer(offsets)]

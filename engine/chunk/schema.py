@@ -22,9 +22,9 @@ from .sorbet import component_metadata, index_field, row_id_field, text_metadata
 
 
 class Schema:
-    """The columns: timelines by name, then components by entity, archetype and component.
+    """The columns of a recording: timelines by name, then components by entity, archetype and component.
 
-    Iteration gives the index columns first. Two schemas are equal when their columns are, types included.
+    Iteration gives the index columns first. Two schemas are equal if their columns and types are equal.
 
     >>> arm = ComponentColumnDescriptor("/arm", "volume")
     >>> Schema([IndexColumnDescriptor("frame")], [arm]).column_names()
@@ -42,11 +42,10 @@ class Schema:
 
     @classmethod
     def from_headers(cls, headers: Iterable[ChunkHeader]) -> Schema:
-        """The union over chunks, from their headers alone.
+        """The union of the columns of chunks, made from their headers only.
 
-        Where chunks disagree on the type of a timeline or of a component, the first one wins. Headers that
-        come from an RRD's footer lack components without any value; :meth:`from_arrow` on the footer's schema has
-        them.
+        If chunks disagree on the type of a timeline or component, the first chunk wins. Headers from an RRD's footer
+        lack components without any value. To include those, use :meth:`from_arrow` with the footer's schema.
         """
         timelines: dict[str, TimelineKind] = {}
         components: dict[tuple[str, ComponentDescriptor], ComponentColumnDescriptor] = {}
@@ -69,9 +68,9 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """The schema in Arrow form, as :meth:`to_arrow` and the footer of an RRD have it.
+        """Make a schema from its Arrow form, as given by :meth:`to_arrow` and the footer of an RRD.
 
-        Raises ``ValueError`` if a timeline has a type that no timeline can have.
+        Raises ``ValueError`` if the type of a timeline is invalid.
         """
         return cls(*columns_of_arrow(schema))
 
@@ -154,16 +153,17 @@ class Schema:
     def column_for_selector(
         self, selector: str | ComponentColumnSelector | ComponentColumnDescriptor
     ) -> ComponentColumnDescriptor:
-        """The column that a selector, or the text ``<entity path>:<component>``, selects.
+        """The column that a selector or a text ``<entity path>:<component>`` selects.
 
-        A descriptor is returned as it is, whether there is such a column or not.
+        A descriptor is returned unchanged, even if there is no such column.
 
         Raises
         ------
         NotFoundError
             There is no such column. It is a ``LookupError``.
         ValueError
-            The text is not a selector, or the argument has another type (then it is also a ``TypeError``).
+            The text is not a selector, or the argument has another type (in this case the error is also a
+            ``TypeError``).
         """
         if isinstance(selector, ComponentColumnDescriptor):
             return selector

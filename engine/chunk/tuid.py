@@ -40,7 +40,7 @@ class Minter(Protocol):
 
     @property
     def stamp(self) -> int | None:
-        """The time of all its ids, which no other id has; None where others have it, too."""
+        """The time of all its ids, which no other id has; None if others have it, too."""
         ...
 
     def mint(self, rows: int = 0) -> bytes:
@@ -160,7 +160,7 @@ class RunIds:
 
     @classmethod
     def begin(cls) -> RunIds:
-        """Return the ids of a run that begins now. Within a task of another run that task's ids go on."""
+        """Return the ids of a run that begins now. Within a task of another run that task's ids continue."""
         here = find(Minting)
         return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if here is None else _Shared(here.minter))
 

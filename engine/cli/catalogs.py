@@ -139,8 +139,8 @@ def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
 def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
     """Remove entries, datasets or tables, from LAKE.
 
-    Recordings stay where they are; those in the catalog's own folder for at least a week, in which `chunkmill catalog
-    create --url` brings them back. Tables stay.
+    Recordings are not deleted, except those in the catalog's own folder: these are kept for at least a week, and
+    `chunkmill catalog create --url` restores them meanwhile. The data of tables is not deleted.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -164,9 +164,9 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
 def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
     """Check the files of LAKE, or of some of its datasets and tables.
 
-    Reported are registered files that were replaced or removed since, damaged or missing files of the catalog, its
-    stores and its tables, and tables whose creation was cut. Files of tables are compared with their digests. Chunks
-    are not read: `chunkmill verify LAKE` reads them. The exit code is 1 if there is any fault.
+    This reports registered files that were replaced or removed, damaged or missing files of the catalog, its stores and
+    its tables, and incompletely created tables. Files of tables are compared with their digests. Chunks are not read:
+    `chunkmill verify LAKE` reads them. The exit code is 1 if there is any fault.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -177,10 +177,9 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
 @_LAKE
 @DEBUG
 def maintain_catalog(lake: str, debug: bool) -> None:
-    """Compact all of LAKE, and remove what nothing has needed for a week.
+    """Compact all of LAKE, and remove files that have been unused for a week.
 
-    That is also what processes were writing when they were killed. Tables that were registered are left to those who
-    made them.
+    Unused files include incomplete files of killed processes. Registered tables are not changed.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -206,11 +205,11 @@ def forget_segments(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Remove all data of each SEGMENT of DATASET from LAKE, for good, and report what is out of reach.
+    """Remove all data of each SEGMENT of DATASET from LAKE permanently, and report data that is out of reach.
 
-    That is its chunks, earlier versions of the dataset, search indexes, properties, rows of tables and views, and files
-    of it in the folder of LAKE. A command that was interrupted is completed by the same one. The exit code is 1 if
-    something is left in the folder of LAKE.
+    Removed are chunks, earlier versions of the dataset, search indexes, properties, rows of tables and views, and files
+    of the segment in the folder of LAKE. If the command is interrupted, run it again to complete it. The exit code is 1
+    if something is left in the folder of LAKE.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -231,10 +230,10 @@ def forget_segments(
 @DEBUG
 @QUIET
 def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet: bool) -> None:
-    """Copy LAKE to DEST, a folder or a URL, or bring the copy there up to date; then check the copy.
+    """Copy LAKE to DEST, a folder or a URL, or update the copy there; then check the copy.
 
-    The copy is as of one version of LAKE, each file verified by its digest. A command that was interrupted is completed
-    by the same one. Recordings that were registered in place are not copied, and are named in a warning.
+    The copy has one version of LAKE, and each file is verified by its digest. If the command is interrupted, run it
+    again to complete it. Recordings that were registered in place are not copied; a warning names them.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -260,16 +259,18 @@ add_version_commands(
 @_LAKE
 @click.argument("dataset")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--prefix", "prefixes", multiple=True, metavar="URL", help="Register all that is below it; repeatable.")
+@click.option(
+    "--prefix", "prefixes", multiple=True, metavar="URL", help="Register all recordings below this prefix; repeatable."
+)
 @click.option("--layer", metavar="NAME", help="The layer that each recording becomes. Default: base.")
 @click.option(
     "--on-duplicate",
     type=click.Choice(["replace", "skip", "error"]),
     default="replace",
     show_default=True,
-    help="What to do with a layer that is there already.",
+    help="What to do with an existing layer.",
 )
-@click.option("--verify", is_flag=True, help="Read each chunk once, and keep its digest.")
+@click.option("--verify", is_flag=True, help="Read each chunk once, and store its digest.")
 @click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
 @click.option("--times", is_flag=True, help="Read each chunk once, and keep its times for queries without values.")
 @click.option(
@@ -291,8 +292,8 @@ def register(
     """Register recordings with DATASET of LAKE, each as a layer of the segment that has its id.
 
     FILE is a recording of any format, a pattern such as 'runs/**/*.rrd', or a folder, which is searched. RRDs are used
-    where they lie, and have to stay there, unchanged; recordings of other formats are copied. The dataset is created if
-    missing. Each file succeeds or fails by itself.
+    in place, and must stay there unchanged; recordings of other formats are copied. The dataset is created if missing.
+    Each file succeeds or fails by itself.
     """
     with reported(debug=debug):
         if options["executor"] == "inline":
@@ -322,8 +323,8 @@ def unregister(
 ) -> None:
     """Remove segments or layers from DATASET of LAKE.
 
-    With --segment all layers of it, with --layer those layers of all segments, with both those of these segments.
-    Registered files are never touched.
+    With --segment, all layers of the segment are removed; with --layer, this layer of all segments; with both, this
+    layer of this segment. Registered files are never touched.
     """
     from .catalog_display import layers_of
 
@@ -352,7 +353,7 @@ _SHOWN: Final = 20
 @click.command(cls=WritingCommand)
 @_LAKE
 @click.argument("statement")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20 if shown.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @DEBUG
@@ -369,9 +370,9 @@ def sql(
 ) -> None:
     """Show the rows of an SQL query over the datasets and tables of LAKE, or write them as Parquet or Arrow.
 
-    Tables are there by their names: chunkmill sql lake 'select count(*) from labels'. The name of a dataset is the
-    table of its segments; reader('drives', index => 'log_time') is that of its rows. `show tables` lists names, and
-    `explain select ...` shows what is read.
+    Use tables by name: chunkmill sql lake 'select count(*) from labels'. The name of a dataset stands for the table of
+    its segments, and reader('drives', index => 'log_time') for the table of its rows. `show tables` lists names, and
+    `explain select ...` shows which data is read.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -433,7 +434,7 @@ def _failing() -> Iterator[None]:
 )
 @click.option("--contents", multiple=True, metavar="EXPR", help="Only columns of these entities; repeatable.")
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
-@click.option("--executor", type=EXECUTORS, help="Who reads: this process, Spark, or whoever is quicker (the default).")
+@click.option("--executor", type=EXECUTORS, help="Where to read. Default: wherever it is quicker.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the events as OUT.parquet or OUT.arrow.")
 @click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE, which is created if needed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
@@ -458,7 +459,7 @@ def find(
     """Find events in DATASET of LAKE: runs of rows in which CONDITION on values is true.
 
     CONDITION compares columns, or values in them, with constants: "/imu:Imu:accel[0] > 9.8 AND /robot:mode = 'auto'".
-    Segments and chunks that the statistics of their values rule out are not read.
+    Segments and chunks are skipped if the statistics of their values rule them out.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -505,18 +506,18 @@ _FIRST: Final = 5
 @click.option("--spec", required=True, metavar="SPEC.yaml", help="What samples consist of, and their order.")
 @click.option("--epoch", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The epoch to read.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help="At most so many samples. Default: 5; with --bench all."
+    "--limit", type=click.IntRange(1), metavar="N", help="Maximum number of samples. Default: 5; with --bench all."
 )
-@click.option("--bench", is_flag=True, help="Read the epoch once in this process, and show what that takes.")
+@click.option("--bench", is_flag=True, help="Read the epoch once in this process, and show the time and the bytes.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @DEBUG
 def samples(
     lake: str, dataset: str, spec: str, epoch: int, limit: int | None, bench: bool, as_json: bool, debug: bool
 ) -> None:
-    """Show the samples that a training takes of DATASET of LAKE, or measure a pass over them.
+    """Show the training samples of DATASET of LAKE, or measure a pass over them.
 
-    SPEC.yaml names the index, the fields with their decoders, and the order. Without --bench, the fields with their
-    shapes, the number of samples and blocks, and the first samples of an epoch are shown.
+    SPEC.yaml names the index, the fields with their decoders, and the order. Without --bench, this shows the fields
+    with their shapes, the number of samples and blocks, and the first samples of an epoch.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -760,7 +761,7 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
             # Those that are being committed are waited for by the process in any case.
             count = sum(result.is_success for result in handle.iter_results())
             raise type(interrupt)(
-                f"{counted(count, 'recording')} registered; with --on-duplicate skip the same command does the rest"
+                f"{counted(count, 'recording')} registered; to register the rest, repeat it with --on-duplicate skip"
             ) from None
     if not quiet and not as_json and done + failed > 1:
         click.echo(

@@ -91,7 +91,7 @@ def commands() -> None:
 @click.option("--verify", is_flag=True, help="Read back and decode each output; remove it if that fails.")
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per input.")
 @DEBUG
@@ -110,8 +110,8 @@ def convert(
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
     Each episode of a LeRobot dataset and each live recording of a store is converted by itself. For patterns and
-    folders, OUT is a folder: each input becomes one RRD in it (one MCAP with --to mcap), under the same relative path.
-    '-' is standard input, or standard output for OUT. An MCAP takes one recording: messages of MCAPs, bags and rosbag2
+    folders, OUT is a folder. Each input becomes one RRD in it (with --to mcap one MCAP), under the same relative path.
+    '-' is standard input, or standard output for OUT. An MCAP holds one recording. Messages of MCAPs, bags and rosbag2
     are copied as they are stored unless a pipeline changes them.
     """
     with reported(debug=debug):
@@ -172,7 +172,7 @@ def _convert(
 @MCAP
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
 @DEBUG
 @QUIET
@@ -225,8 +225,8 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
 
     FILE is a file of any format, a pattern, a folder that is searched for recordings and tables, a store of recordings,
     a table, or a lake for all its datasets and tables. Every chunk is decoded, every checksum and digest is verified,
-    and footers, indexes and manifests are compared with the data. Files of tables that other programs have written are
-    reported as without digests. Each fault is one line; the exit code is 1 if there is any.
+    and footers, indexes and manifests are compared with the data. Table files of other programs are reported as files
+    without digests. Each fault is one line; the exit code is 1 if there is any.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -274,7 +274,7 @@ def doctor(
 @click.option(
     "--pipeline", metavar="FILE.py[:NAME]", help="Apply a function from a Python file to the stream of each recording."
 )
-@click.option("--once", is_flag=True, help="Ingest what is there now, and exit.")
+@click.option("--once", is_flag=True, help="Ingest the present files, and exit.")
 @click.option("--every", metavar="TIME", help="How often to check for files. Default: 1s.")
 @click.option(
     "--settle",
@@ -347,7 +347,7 @@ def ingest(debug: bool, **options: Any) -> None:
     """Ingest every recording that arrives in the folder LANDING into a store, exactly once.
 
     MCAP, RRD and Parquet files are ingested once they stop changing; names such as 'drive.mcap.tmp' are ignored. A file
-    that fails goes into quarantine: see `chunkmill quarantine`. On Ctrl-C and SIGTERM the running batch is finished
+    that fails goes into quarantine: see `chunkmill quarantine`. On Ctrl-C or SIGTERM, the running batch is finished
     first.
     """
     with reported(debug=debug):
@@ -369,7 +369,7 @@ def ingest(debug: bool, **options: Any) -> None:
 def vacuum(store: str, dataset: str | None, keep: int, older_than: str, debug: bool) -> None:
     """Remove old versions of STORE, and files left by crashed runs.
 
-    Refused while an ingestion or a compaction is writing to the store.
+    This is refused while an ingestion or a compaction is writing to the store.
     """
     with reported(debug=debug):
         from .ingest import vacuum_store
@@ -395,7 +395,8 @@ def compact(debug: bool, **options: Any) -> None:
     """Join the small files of STORE, and drop replaced recordings.
 
     This adds a version with the same recordings. Readers of older versions are not affected; `chunkmill vacuum` removes
-    those versions. Refused while an ingestion is writing to the store: use `chunkmill ingest --compact-every` there.
+    those versions. This is refused while an ingestion is writing to the store; use `chunkmill ingest --compact-every`
+    instead.
     """
     with reported(debug=debug):
         from .ingest import compact_recordings
@@ -471,8 +472,8 @@ def drop(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool,
 def status(store: str, dataset: str | None, checkpoint: str | None, watch: bool, as_json: bool, debug: bool) -> None:
     """Show the state of the ingestion into STORE: batches, waiting files, writer.
 
-    STORE is the destination of `chunkmill ingest`, given there as --into or --rrds. This changes nothing, and works
-    whether the ingestion is running or not. The exit code is 1 if something could not be read.
+    STORE is the destination of `chunkmill ingest` (--into or --rrds). This command changes nothing, and works whether
+    or not the ingestion is running. The exit code is 1 if something could not be read.
     """
     with reported(debug=debug):
         from ..ingest import StatusReader

@@ -61,7 +61,7 @@ def compare(
 
     Each difference is one line with entity, component, time, the value in A and the value in B; the exit code is 1 if
     there is any. Ids, and the order and boundaries of chunks, do not count as content. If A and B contain several
-    recordings, those are matched by their ids.
+    recordings, they are matched by their ids.
     """
     with reported(debug=debug):
         from ..inputs import compare as compared

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _TABLE = click.argument("table", callback=check_place)
 _CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="TABLE is the name of one in LAKE.")
-_WHERE = click.option("--where", metavar="SQL", help="Rows to compute. Default: those without a value, or out of date.")
+_WHERE = click.option("--where", metavar="SQL", help="Rows to compute. Default: rows without a value, or out of date.")
 _FUNCTION = click.option(
     "--udf", metavar="MODULE:NAME", help="Use this function instead of the one that the column's definition names."
 )
@@ -105,7 +105,7 @@ def plan(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Show what a backfill of COLUMN would compute. Nothing is computed."""
+    """Show what a backfill of COLUMN would compute, without computing it."""
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
         opened = _opened(table, catalog, modules)
@@ -157,7 +157,7 @@ def backfill(
 ) -> None:
     """Compute COLUMN, and wait for it.
 
-    An interrupt ends it: what was committed stays, and the next run goes on from the checkpoints.
+    An interrupt ends it. Committed values are kept, and the next run continues from the checkpoints.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
@@ -179,7 +179,7 @@ def backfill(
 @_CATALOG
 @_MODULES
 @click.option("--src-version", type=int, metavar="N", help="A version of the source. Default: the newest.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done. Nothing is computed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be computed, without computing it.")
 @click.option("--executor", type=EXECUTORS, help="Default: CHUNKMILL_EXECUTOR, or spark.")
 @_JSON
 @DEBUG
@@ -197,7 +197,7 @@ def refresh(
 ) -> None:
     """Bring TABLE, a view, to a version of its source, and wait for it.
 
-    An interrupt ends it: the view stays as it was, and the next run goes on from the checkpoints.
+    An interrupt ends it. The view is then unchanged, and the next run continues from the checkpoints.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
@@ -220,7 +220,7 @@ def refresh(
 @_JSON
 @DEBUG
 def jobs(table: str, catalog: str | None, as_json: bool, debug: bool) -> None:
-    """List the jobs that ran on TABLE, or run, the oldest first."""
+    """List the finished and running jobs of TABLE, oldest first."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         for job in _existing_table(table, catalog).jobs():
@@ -230,9 +230,9 @@ def jobs(table: str, catalog: str | None, as_json: bool, debug: bool) -> None:
 @tables.command("errors")
 @_TABLE
 @_CATALOG
-@click.option("--job", "job_id", metavar="ID", help="Those of one job.")
-@click.option("--column", metavar="COLUMN", help="Those of one column.")
-@click.option("--type", "error_type", metavar="NAME", help="Those of one class of exceptions.")
+@click.option("--job", "job_id", metavar="ID", help="Only errors of this job.")
+@click.option("--column", metavar="COLUMN", help="Only errors of this column.")
+@click.option("--type", "error_type", metavar="NAME", help="Only exceptions of this class.")
 @_JSON
 @DEBUG
 def errors(
@@ -264,9 +264,9 @@ def errors(
 )
 @DEBUG
 def optimize(table: str, catalog: str | None, older_than: str, debug: bool) -> None:
-    """Join small fragments of TABLE, bring its indexes up to date, and remove what nobody needs.
+    """Join small fragments of TABLE, update its indexes, and remove old versions and unused files.
 
-    These are old versions, and files that finished jobs have left. Files that a running job needs stay.
+    Unused files are those that finished jobs have left. Files of running jobs are kept.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()

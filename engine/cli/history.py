@@ -44,7 +44,7 @@ def add_version_commands(
     @_JSON
     @DEBUG
     def list_versions(as_json: bool, debug: bool, **where: Any) -> None:
-        """List versions: who made each, when and by which operation, its tags, and its counts."""
+        """List versions, with the author, time, operation, tags and counts of each."""
         with reported(debug=debug):
             leave_out_what_nothing_needs()
             _print((opened_to_list or opened)(**where).list_versions(), as_json=as_json)
@@ -62,7 +62,7 @@ def add_version_commands(
         with reported(debug=debug):
             leave_out_what_nothing_needs()
             if remove and (move or version is not None):
-                raise UsageError("--remove takes a tag alone")
+                raise UsageError("--remove takes only a tag")
             entry = opened(**where)
             if remove:
                 entry.untag(tag)
@@ -71,7 +71,7 @@ def add_version_commands(
                 number = entry.tag(tag, None if version is None else _point(version), move=move)
                 click.echo(f"{entry.name}: tag {tag!r} names version {number}")
 
-    @group.command("restore", help=f"Bring back what VERSION has, as a new version on top.\n\nVERSION is {_POINT}.")
+    @group.command("restore", help=f"Restore the content of VERSION, as a new version.\n\nVERSION is {_POINT}.")
     @target
     @click.argument("version")
     @DEBUG
@@ -82,7 +82,7 @@ def add_version_commands(
             number = entry.restore(_point(version))
             click.echo(f"{entry.name}: version {number}, the newest, has what {version} has")
 
-    compared = f"List what two versions do not have in common.\n\nBEFORE and AFTER are {_POINT}."
+    compared = f"List the differences between two versions.\n\nBEFORE and AFTER are {_POINT}."
 
     @group.command("diff", help=f"{compared} By default AFTER is the newest.")
     @target

@@ -432,11 +432,11 @@ def _check(
     if once and every is not None:
         raise UsageError("--once and --every exclude each other")
     if as_json and not once:
-        raise UsageError("--json is about an ingestion that ends", hint="Add --once; or log JSON with --log-json.")
+        raise UsageError("--json needs an ingestion that ends", hint="Add --once; or log JSON with --log-json.")
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
     if dataset is not None and into is None:
-        raise UsageError("--dataset names one of a catalog", hint="Name the catalog with --into.")
+        raise UsageError("--dataset needs a catalog", hint="Name the catalog with --into.")
 
 
 def _checked(

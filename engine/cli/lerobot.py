@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 @CONTENT
 @EXECUTOR
 @SPARK
-@click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @output_option(
     "--report",
     writes=REPORTS,
     metavar="FILE",
-    help="Save the account as FILE.json, or as a page FILE.html.",
+    help="Save the report as FILE.json, or as a page FILE.html.",
 )
 @DEBUG
 @QUIET
@@ -51,8 +51,8 @@ def export_lerobot(
 ) -> None:
     """Write recordings as a LeRobot dataset of version 3.0, aligned to one rate.
 
-    SPEC.yaml says what becomes a feature, by which clock and rule, and what an episode is. INPUT is as for
-    `chunkmill convert`. `chunkmill export lerobot 30 INPUT --draft` prints one to begin with.
+    SPEC.yaml defines the features, their clocks and rules, and the episodes. INPUT is as for `chunkmill convert`.
+    `chunkmill export lerobot 30 INPUT --draft` prints a first SPEC.yaml.
     """
     with reported(debug=debug):
         from ..errors import UsageError

@@ -71,7 +71,7 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, orders: bo
     """Show what FILE contains: topics or entities with rows, rates, gaps and bytes, and timelines.
 
     FILE is a recording, a store, a folder or a pattern. Several recordings are listed one per line, or in full with
-    --all. Where a file has a summary or footer, only that is read. '-' is standard input.
+    --all. If a file has a summary or footer, only that is read. '-' is standard input.
     """
     with reported(debug=debug), from_standard_input(inputs) as arguments:
         leave_out_what_nothing_needs()
@@ -161,7 +161,7 @@ def show(
 @CONTENT
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print where the time went, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
 @QUIET
@@ -350,10 +350,10 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
     callback=_ticks,
     help="Make rows at these index values, instead of those in the data.",
 )
-@click.option("--fill", is_flag=True, help="Fill what is missing in a row with the latest value before.")
+@click.option("--fill", is_flag=True, help="Fill missing values with the latest earlier value.")
 @click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
 @click.option("--columns", multiple=True, metavar="NAME,...", callback=_listed, help="Only these columns of values.")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows. Default: 20 if shown.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20 if shown.")
 @output_option(
     "-o",
     "--output",
@@ -422,6 +422,6 @@ def query(
 def _check(options: QueryOptions) -> None:
     """Raise ``UsageError`` for options that do not go together."""
     if options.index is None and (options.start, options.end, options.values) != (None, None, None):
-        raise UsageError("--start, --end and --values are on an index, and --index none has none")
+        raise UsageError("--start, --end and --values need an index, but --index is none")
     if options.start is not None and options.end is not None and options.start >= options.end:
         raise UsageError("--end has to be later than --start")

@@ -128,7 +128,7 @@ def bounds_of(start: tuple[str, int] | None, end: tuple[str, int] | None) -> Tim
     if not timelines:
         return None
     if len(timelines) > 1:
-        raise UsageError(f"--start and --end are on two timelines, {' and '.join(sorted(timelines))}")
+        raise UsageError(f"--start and --end are on different timelines, {' and '.join(sorted(timelines))}")
     if start is not None and end is not None and start[1] >= end[1]:
         raise UsageError("--end has to be later than --start")
     return TimeBounds(timelines.pop(), *(None if given is None else given[1] for given in (start, end)))

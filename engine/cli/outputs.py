@@ -109,7 +109,7 @@ class WritingCommand(click.Command):
 
 
 _OVERWRITE: Final = click.Option(
-    ["--overwrite"], is_flag=True, help="Replace what an output names, if it exists. An RRD is replaced in any case."
+    ["--overwrite"], is_flag=True, help="Replace an existing output. An RRD is always replaced."
 )
 
 
@@ -136,7 +136,7 @@ def _local_folder(place: Location, output: str) -> Location:
     if isinstance(place, ObjectUrl):
         raise UsageError("this is written to a local folder only", path=output, hint="Write it here, then upload it.")
     if os.path.lexists(place) and not place.is_dir():
-        raise UsageError("this is no folder, and is never replaced", path=output, hint="Name a folder.")
+        raise UsageError("this is not a folder, and is never replaced", path=output, hint="Name a folder.")
     return place
 
 
@@ -177,7 +177,7 @@ def format_in_folder(output: str, to: str | None) -> str | None:
         return None
     if suffix in RECORDINGS:
         raise UsageError(
-            f"--to {to} is given, and this is the name of an {own.upper()}",
+            f"--to {to} contradicts the output's name, which is that of an {own.upper()}",
             path=output,
             hint="Leave out --to: the suffix says what a file is. For a folder of this name, end it with '/'.",
         )

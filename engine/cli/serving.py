@@ -87,15 +87,15 @@ def serve() -> None:
 @_LAKE
 @click.option("--port", type=click.IntRange(0, 65535), default=51234, show_default=True, help="0: any that is free.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--insecure", is_flag=True, help="Want no tokens, though others than this machine can call.")
-@click.option("--tokens", is_flag=True, help="Want tokens of callers on this machine, too.")
+@click.option("--insecure", is_flag=True, help="Require no tokens, even if other machines can call.")
+@click.option("--tokens", is_flag=True, help="Also require tokens from callers on this machine.")
 @_SECRET
 @_TOKENS
 @click.option(
     "--oidc",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Take tokens of an issuer of OpenID Connect, too, as a TOML file says; needs the extra 'oidc'.",
+    help="Also accept tokens of an OpenID Connect issuer, set in this TOML file; needs the extra 'oidc'.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every call that writes.")
 @click.option("--allow", multiple=True, metavar="FOLDER", help="Also register files and tables below FOLDER, or a URL.")
@@ -104,27 +104,31 @@ def serve() -> None:
 @click.option(
     "--request-memory",
     metavar="SIZE",
-    help="The memory that all requests together may take, with what they expand to. Default: 1280 MiB.",
+    help="Maximum memory of all requests together, after decompression. Default: 1280 MiB.",
 )
 @click.option(
     "--client-connections",
     type=click.IntRange(min=1),
     default=256,
     show_default=True,
-    help="The connections that one address may have at once.",
+    help="Maximum number of connections from one address.",
 )
 @click.option(
-    "--handlers", type=click.IntRange(min=1), default=64, show_default=True, help="The calls that run at once."
+    "--handlers", type=click.IntRange(min=1), default=64, show_default=True, help="Maximum number of running calls."
 )
 @click.option(
     "--calls",
     type=click.IntRange(min=1),
     default=512,
     show_default=True,
-    help="Those that run or wait; others are refused.",
+    help="The calls that run or wait at once; more are refused.",
 )
 @click.option(
-    "--watchers", type=click.IntRange(min=0), default=256, show_default=True, help="The clients that watch for entries."
+    "--watchers",
+    type=click.IntRange(min=0),
+    default=256,
+    show_default=True,
+    help="Maximum number of clients that watch for entries.",
 )
 @click.option("--request-size", default="256 MiB", show_default=True, metavar="SIZE", help="The largest request.")
 @click.option("--upload-size", default="16 GiB", show_default=True, metavar="SIZE", help="The largest uploaded file.")
@@ -137,32 +141,34 @@ def serve() -> None:
 )
 @click.option("--web", is_flag=True, help="Serve the viewer's page, too, which the extra 'viewer' brings.")
 @click.option(
-    "--cors-allow-origin", "origins", multiple=True, metavar="GLOB", help="Let pages of such origins call, too."
+    "--cors-allow-origin",
+    "origins",
+    multiple=True,
+    metavar="GLOB",
+    help="Also allow calls from web pages of matching origins.",
 )
 @click.option(
     "--audit-log",
     metavar="PLACE",
-    help="Who changed what: a file, stdout or stderr. Default: .serve/audit.jsonl in LAKE; stderr for one in a bucket.",
+    help="Log of all changes: a file, stdout or stderr. Default: .serve/audit.jsonl in LAKE; stderr for a bucket.",
 )
-@click.option(
-    "--access-log", metavar="PLACE", help="All calls, too, those that read included: a file, stdout or stderr."
-)
+@click.option("--access-log", metavar="PLACE", help="Log of all calls, including reads: a file, stdout or stderr.")
 @click.option(
     "--log-size",
     default="64 MiB",
     show_default=True,
     metavar="SIZE",
-    help="The size at which a file of them is rotated.",
+    help="The size at which a log file is rotated.",
 )
 @click.option(
-    "--log-files", type=click.IntRange(min=1), default=10, show_default=True, help="The files of each that are kept."
+    "--log-files", type=click.IntRange(min=1), default=10, show_default=True, help="Number of files to keep per log."
 )
 @click.option(
     "--drain-seconds",
     type=click.FloatRange(min=0),
     default=25,
     show_default=True,
-    help="How long running calls may go on after SIGTERM.",
+    help="How long running calls may continue after SIGTERM.",
 )
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @DEBUG
@@ -170,8 +176,8 @@ def serve() -> None:
 def start_server(lake: str, debug: bool, **given: Any) -> None:
     """Serve LAKE until SIGTERM or Ctrl-C.
 
-    Without --host, this machine alone can call. With another address each call needs a token of `chunkmill serve
-    token`, unless --insecure is given. Files outside LAKE are registered only from where --allow says.
+    Without --host, only this machine can call. With another address, each call needs a token of `chunkmill serve
+    token`, unless --insecure is given. Files outside LAKE can be registered only from folders of --allow.
     """
     with reported(debug=debug):
         let_glibc_serve_arrow()
@@ -185,15 +191,21 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
 @click.option(
     "--can",
     type=click.Choice(["read", "write"]),
-    help="What it permits of everything. Default: read, if nothing is named.",
+    help="Access to all datasets and tables. Default: read, if none is named.",
 )
-@click.option("--read", "readable", multiple=True, metavar="NAME", help="It permits to read this dataset or table.")
-@click.option("--write", "writable", multiple=True, metavar="NAME", help="It permits to read and write this one.")
-@click.option("--expires", default="30 days", show_default=True, metavar="TIME", help="How long it is valid.")
+@click.option("--read", "readable", multiple=True, metavar="NAME", help="Allow reading this dataset or table.")
 @click.option(
-    "--for-host", "hosts", multiple=True, metavar="HOST", help="A host to send it to. Default: 127.0.0.1, localhost."
+    "--write", "writable", multiple=True, metavar="NAME", help="Allow reading and writing this dataset or table."
 )
-@click.option("--subject", default=_user, help="Whom it is for. Default: the name of the user.")
+@click.option("--expires", default="30 days", show_default=True, metavar="TIME", help="How long the token is valid.")
+@click.option(
+    "--for-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A host that clients send the token to. Default: 127.0.0.1, localhost.",
+)
+@click.option("--subject", default=_user, help="The user of the token. Default: the current user.")
 @click.option("--list", "is_list", is_flag=True, help="List the tokens that were made, by their ids, instead.")
 @click.option("--revoke", metavar="ID", help="Revoke the token of this id instead: servers refuse it from then on.")
 @_SECRET
@@ -210,8 +222,8 @@ def make_token(
 ) -> None:
     """Print a token for callers of LAKE's server; it goes into REDAP_TOKEN, or `CatalogClient(…, token=…)`.
 
-    Rerun's SDK sends a token only to the hosts that it names. The secret that signs it is made if there is none;
-    whoever removes that file makes all tokens invalid, once the server was started again.
+    Rerun's SDK sends a token only to the hosts named in it. The secret that signs tokens is created if missing. To
+    invalidate all tokens, remove the secret's file and restart the server.
     """
     with reported(debug=debug):
         from ..catalog.server import TokenFolder, secret_of, secret_place
@@ -267,7 +279,7 @@ def _run(lake: str, *, host: str, port: int, drain_seconds: float, log_json: boo
     if given["insecure"] and (given["tokens"] or given["oidc"] is not None):
         raise UsageError(f"--insecure and --{'tokens' if given['tokens'] else 'oidc'} exclude each other")
     if (given["tls_cert"] is None) != (given["tls_key"] is None):
-        raise UsageError("--tls-cert and --tls-key are given together")
+        raise UsageError("--tls-cert and --tls-key must be given together")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own lines about clients that hang up are no part of our log
     from ..catalog import CatalogClient
     from ..catalog.server import CallLogs, CatalogService, LogOptions, Web, is_loopback, start, viewer_pages

@@ -1,7 +1,7 @@
 """Recordings as chunk rows and value rows: tasks over files, and pushed-down filters and columns.
 
 The columns are those of :data:`COLUMNS` in ``engine/execution/work.py``; ``path`` is the file. Chunks of an RRD
-are pointed at where they lie, those of other formats have no such place and need ``payload`` to be taken back by
+are pointed at where they are, those of other formats have no such place and need ``payload`` to be taken back by
 ``from_spark``.
 """
 

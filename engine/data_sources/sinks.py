@@ -108,7 +108,7 @@ def _query(options: Mapping[str, str]) -> str:
         return options["query"]
     if "checkpointlocation" not in options:
         raise UsageError(
-            "the batches of a stream are known by its query, and it is not to be seen which that is",
+            "the batches of a stream are identified by the id of its query, and this id is not known",
             hint="Give the query its checkpoint as an option: .option('checkpointLocation', …); or an id of its own: "
             ".option('query', …).",
         )

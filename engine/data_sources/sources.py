@@ -206,10 +206,10 @@ def data_source_of(name: str | None = None) -> type[DataSource]:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("chunkmill")``, ``"chunkmill.mcap"`` and its kin known to a session.
+    """Register ``spark.read.format("chunkmill")``, ``"chunkmill.mcap"`` and the other data sources with a session.
 
-    Needed where Spark does not find them by itself: for formats that a program has added, on a Spark Connect server
-    without the package, in a checkout that is installed for editing. A session of :func:`get_session` knows them.
+    This is needed if Spark does not find them by itself: for formats that a program has added, on a Spark Connect
+    server without the package, and for an editable installation. Sessions of :func:`get_session` already have them.
     """
     register_by_value()
     for name in (None, "dataset", "table", *FORMATS):
@@ -217,23 +217,23 @@ def register(spark: SparkSession) -> None:
 
 
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the session to run on; one of ours knows the data sources ``chunkmill.*``.
+    """Return the Spark session to use. A session made by chunkmill has the data sources ``chunkmill.*``.
 
-    A session that the user has made is returned as it is, whatever its master, a Spark Connect one too. Otherwise it is
-    the one made here before, or a new one. When ``master`` or ``conf`` ask for something else than what runs, ours is
-    stopped and made again; the user's is kept, with a warning.
+    If the user has made a session, it is returned unchanged, whatever its master; a Spark Connect session too.
+    Otherwise an existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ from the
+    running session, a session of chunkmill is restarted, and a session of the user is kept, with a warning.
 
     Parameters
     ----------
     master
-        A Spark master URL, ``sc://`` for Spark Connect; by default ``CHUNKMILL_MASTER``, else ``local[*]``.
+        A Spark master URL, or ``sc://`` for Spark Connect; by default ``CHUNKMILL_MASTER``, or else ``local[*]``.
     conf
-        Spark settings; they win over ``spark-defaults.conf`` and over chunkmill's own.
+        Spark settings; they override ``spark-defaults.conf`` and chunkmill's own settings.
 
     Raises
     ------
     SessionStartError
-        No usable Java, or Spark did not start.
+        There is no usable Java, or Spark did not start.
     """
     session, is_new = session_for_user(master, conf)
     if is_new:
@@ -273,7 +273,7 @@ class DatasetRequest:
         index = None if options["index"].lower() == "none" else options["index"]
         bounds = [_tick(name, options.get(name)) for name in ("start", "end")]
         if index is None and bounds != [None, None]:
-            raise UsageError("options 'start' and 'end' are on an index, and index 'none' has none")
+            raise UsageError("options 'start' and 'end' need an index, but the index is 'none'")
         query = Query.of(
             index,
             options.get("contents"),

@@ -313,7 +313,7 @@ class CameraChecks:
 
 
 def _single(values: pa.ListArray) -> tuple[Iterator[memoryview] | None, npt.NDArray[np.int64]]:
-    """The bytes of each row with exactly one blob, not copied, and these rows; None where there is none."""
+    """The bytes of each row with exactly one blob, not copied, and these rows; None if there is none."""
     rows = np.flatnonzero(np.asarray(pc.fill_null(pc.list_value_length(values), 0)) == 1)
     blobs = values.take(pa.array(rows)).flatten() if len(rows) < len(values) else values.flatten()
     if blobs.null_count or not len(blobs):

@@ -1,6 +1,6 @@
 """The staging folder of a run, and the one commit: parts brought together into one RRD at its destination.
 
-An extent is where the messages of a task lie. A commit takes them in the order of the tasks. Extents that are already
+An extent is where the messages of a task are. A commit takes them in the order of the tasks. Extents that are already
 in their place in the file are adopted; others are copied there, by the kernel or inside a store. Two things keep bytes
 from being copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them).
 Tasks with only unread messages as output write them into regions of the one file, with sizes known beforehand: 0.14 s
@@ -366,7 +366,7 @@ class Extent:
         return self.chunks
 
     def adopt(self, writer: RrdWriter, store: StoreEntry) -> None:
-        """Take the messages as part of the file that is written: they lie where it goes on."""
+        """Take the messages as part of the file that is written: they are where it goes on."""
         assert self.size is not None
         chunks = self.chunks.placed(store, writer.position) if isinstance(self.chunks, Listed) else self.chunks
         writer.adopt(store, chunks, self.size)
@@ -374,7 +374,7 @@ class Extent:
     def append(self, writer: RrdWriter, store: StoreEntry, folder: Folder, destination: str) -> None:
         """Copy the messages to the end of another file.
 
-        Raises :class:`ReadError` where they were left at their source, and lie there no more.
+        Raises :class:`ReadError` where they were left at their source, and are there no more.
         """
         if not isinstance(self.chunks, Listed):
             writer.append_part(store, folder.place(self.file), self.chunks, self.start, self.size)
@@ -390,7 +390,7 @@ class Extent:
         assert out.handle is not None
         if not self.chunks.copy(out.handle, out.position, store, destination=destination):
             raise ReadError(
-                "messages are not where they were when the run began",
+                "messages have moved since the run began",
                 path=self.chunks.path,
                 hint="Another program is writing to the file; run again when it has finished.",
             )
@@ -684,7 +684,7 @@ class _Target(NamedTuple):
 
 
 def _lie_first(extents: Sequence[Extent], file: str, end: int) -> tuple[int, int] | None:
-    """Count those that lie in ``file`` one behind the other from ``end`` on; gives the end of the last, too.
+    """Count those that are in ``file`` one behind the other from ``end`` on; gives the end of the last, too.
 
     None if others are in it too, further on.
     """

@@ -6,7 +6,7 @@ since. So the first chunk arrives long before its task is done, and a failure co
 the loop is left, running tasks are cancelled, and the others never begin.
 
 A job has one task for each core, and one that was waited for is followed by one of twice as many, up to sixteen for
-each core; larger ones would let more lie in the scratch folder, smaller ones leave cores idle between two jobs.
+each core; larger ones would let more are in the scratch folder, smaller ones leave cores idle between two jobs.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class Lease:
                 lease.release()
                 raise
             return lease
-        raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
+        raise WriteError("other processes keep taking the lease on this store", path=str(home), transient=True)
 
     def check(self) -> None:
         """Raise a transient ``WriteError`` where another has taken the lease, or it cannot be made sure of.
@@ -415,7 +415,7 @@ def _newest(folder: Folder, home: Location) -> _LeaseFile | None:
             return _LeaseFile(numbers[-1], data, Holder.parse(data))
         except (ValueError, TypeError, RecursionError):
             return _LeaseFile(numbers[-1], data, None)
-    raise WriteError("the lease on this store changes hands all the time", path=str(home), transient=True)
+    raise WriteError("other processes keep taking the lease on this store", path=str(home), transient=True)
 
 
 def _unsure(home: Location, error: Exception) -> WriteError:
@@ -457,7 +457,7 @@ def _refusal(home: Location, holder: Holder | None) -> WriteError:
     hint = "Wait until it is done, or end it, or choose another destination."
     if holder is not None and holder.is_here and holder.pid == os.getpid():
         raise WriteError(
-            f"this process is at work here already: {holder}",
+            f"this process is already writing here: {holder}",
             path=str(home),
             hint="Wait until its other call is done, or choose another destination.",
             transient=True,

@@ -102,7 +102,7 @@ class Sink(ABC):
 
     @abstractmethod
     def begin(self, work: Work, staging: Staging) -> Parts:
-        """Prepare for a run of ``work``, whose parts will lie in ``staging``."""
+        """Prepare for a run of ``work``, whose parts will be in ``staging``."""
 
     @abstractmethod
     def commit(self, ran: Ran, staging: Staging) -> int:
@@ -463,7 +463,7 @@ class _RrdPart(Part):
             self._rrd.adopt(self._store, chunks, 0)
 
     def _write_small(self) -> None:
-        """Write small chunks beside messages, and say where they lie."""
+        """Write small chunks beside messages, and say where they are."""
         if self._small is not None:
             for batch in self._small.write(self._writer.out):
                 self._rows.small(batch, self._name)
@@ -495,7 +495,7 @@ class Shard:
         return self._writer.position
 
     def append(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
-        """Copy chunks of a store, in the order in which they lie in their parts; gives their new places."""
+        """Copy chunks of a store, in their order in their parts; gives their new places."""
         self._writer.begin_store(store)
         self.chunks += len(chunks)
         moved: list[PartChunk] = []
@@ -514,7 +514,7 @@ class Shard:
 
 
 def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[list[PartChunk]]:
-    """Chunks that lie one behind the other in a part, of up to ``most`` bytes; larger ones by themselves."""
+    """Chunks that follow each other in a part, of up to ``most`` bytes; larger ones by themselves."""
     run: list[PartChunk] = []
     for chunk in chunks:
         if run:

@@ -35,7 +35,7 @@ _ABOUT: Final = b"chunkmill:columns"
 class SmallChunks:
     """Places of Arrow streams in a part, which together hold ``count`` of its chunks; ``first``: the first's position.
 
-    Those of other batches, and of messages, may lie between them: each has its position with it.
+    Those of other batches, and of messages, may are between them: each has its position with it.
     """
 
     first: int
@@ -44,7 +44,7 @@ class SmallChunks:
     """Offset and size of each, in bytes."""
 
     def read(self, file: PositionalFile) -> Iterator[tuple[int, Chunk]]:
-        """The chunks with their positions, not in order. Raises ``ReadError`` where they do not lie there."""
+        """The chunks with their positions, not in order. Raises ``ReadError`` where they are not there."""
         for offset, size in self.places:
             stream = file.read(offset, size, what=_WHAT)
             for at, data in _unpacked(decode_batch(stream, path=file.path, offset=offset, what=_WHAT)):

@@ -307,7 +307,7 @@ class RowWriter:
         self._position += 1
 
     def listing(self, table: ChunkTable, part: str) -> None:
-        """Add one row for all chunks of the task, which lie in ``part`` one behind the other."""
+        """Add one row for all chunks of the task, which are in ``part`` one behind the other."""
         self.note("listing", {"part": part}, table)
 
     def note(self, kind: str, data: dict[str, Any], table: ChunkTable | None = None) -> None:

@@ -25,27 +25,29 @@ _NEVER = timedelta(0)
 
 @dataclass(frozen=True)
 class QueryMetrics:
-    """One execution of a query. Chunks that are in a cache of the operating system are counted as read, too.
+    """One execution of a query. Chunks in the operating system's cache also count as read.
 
-    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by their names) and ``query_entities`` are those
-    that the rows need after pruning, whether they were read or not, ``query_bytes`` the bytes of these chunks as they
-    are stored, ``query_columns`` the columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``,
-    ``range`` (index values are given, or bounded by a filter), ``latest_at`` (given, and filled) or ``dataframe``
-    (bounded, and filled). ``filters_pushed_down`` decided what was read; ``filters_applied_client_side`` were handed to
-    the scan, too, but looked at when rows were there. (What DataFusion applies by itself above is in neither.)
-    ``entity_path_narrowing_applied``: the columns that were selected left out entities, and their rows.
+    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count what the
+    rows need after pruning, whether it was read or not. ``query_bytes`` is the stored size of these chunks, and
+    ``query_columns`` the number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``,
+    ``range`` (index values are given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or
+    ``dataframe`` (index values are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to
+    read. ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that
+    DataFusion applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns
+    excluded entities and their rows.
 
-    The execution. ``total_duration`` is from the plan to the end of the last stream, ``time_to_first_chunk_info`` to
-    the first list of chunks, ``time_to_first_chunk`` to the first rows. ``error_kind`` is ``direct_fetch`` (a file
-    could not be read), ``decode`` (it was damaged) or ``other``, and ``direct_terminal_reason`` why a file could not
-    be read: ``source_changed``, ``connection`` or ``other``.
+    The execution. ``total_duration`` is the time from the plan to the end of the last stream,
+    ``time_to_first_chunk_info`` the time to the first list of chunks, and ``time_to_first_chunk`` the time to the first
+    rows. ``error_kind`` is ``direct_fetch`` (a file could not be read), ``decode`` (it was damaged) or ``other``.
+    ``direct_terminal_reason`` is the reason why a file could not be read: ``source_changed``, ``connection`` or
+    ``other``.
 
-    Files and objects are fetched without a server, so all ``fetch_grpc_…`` are 0. ``fetch_direct_requests`` are reads
-    of files and requests to object stores, manifests among them; ``fetch_direct_original_ranges`` the requested pieces,
-    and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores retry silently.
-    ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` therefore count nothing, and
-    ``fetch_direct_max_attempt`` is 1 for each partition that read something. ``delivered_rows`` and
-    ``delivered_bytes``, of Arrow, are those of the batches that came out of the scan.
+    Files and objects are fetched without a server, so all ``fetch_grpc_…`` are 0. ``fetch_direct_requests`` counts
+    reads of files and requests to object stores, including manifests. ``fetch_direct_original_ranges`` counts the
+    requested ranges, and ``fetch_direct_merged_ranges`` the ranges that were read for them. Clients of object stores
+    retry silently. ``…_retries``, ``…_requests_retried`` and ``…_retry_sleep`` are therefore always 0, and
+    ``fetch_direct_max_attempt`` is 1 for each partition that read something. ``delivered_rows`` and ``delivered_bytes``
+    are the rows and Arrow bytes of the batches that the scan returned.
     """
 
     dataset_id: str
@@ -85,7 +87,7 @@ class QueryMetrics:
 
     @property
     def waste_ratio(self) -> float | None:
-        """The bytes that were fetched for each byte of the rows; None where there are no rows."""
+        """The fetched bytes divided by the bytes of the rows, or None if there are no rows."""
         return self.fetch_bytes / self.delivered_bytes if self.delivered_bytes else None
 
     @property
@@ -95,24 +97,27 @@ class QueryMetrics:
 
     @property
     def fetch_bytes(self) -> int:
-        """All bytes that were fetched."""
+        """The total number of fetched bytes."""
         return self.fetch_grpc_bytes + self.fetch_direct_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by their names; durations in seconds, for JSON."""
+        """The fields by name, for JSON; durations are in seconds."""
         figures = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: v.total_seconds() if isinstance(v, timedelta) else v for name, v in figures.items()}
 
 
 class MetricsCollector:
-    """The metrics of the queries of a scope, see :func:`query_metrics`; it can be read within it and afterwards."""
+    """The metrics of the queries in a block of :func:`query_metrics`.
+
+    You can read them inside the block and afterwards.
+    """
 
     def __init__(self) -> None:
         self._queries: list[QueryMetrics] = []
 
     @property
     def queries(self) -> list[QueryMetrics]:
-        """The queries so far, in the order in which they ended; they stay where they are."""
+        """The queries that have ended so far, in the order of their ends."""
         return list(self._queries)
 
     def last_query(self) -> QueryMetrics | None:
@@ -133,11 +138,11 @@ _open: ContextVar[tuple[MetricsCollector, ...]] = ContextVar("chunkmill_query_me
 
 @contextlib.contextmanager
 def query_metrics() -> Iterator[MetricsCollector]:
-    """Collect metrics of each query whose frame is made by ``reader`` within the block, whenever it is executed.
+    """Collect metrics of queries whose frames are made by ``reader`` within the block, also if they are executed later.
 
-    Each execution of such a frame is a query of its own, also one that is ended early (``limit``) or fails. A scope
-    within another sees its own, and the other one all. It is seen by what runs in this context: other threads do
-    their queries unseen, unless they were started with a copy of it.
+    Each execution of such a frame counts as a query, also if it ends early (``limit``) or fails. Blocks can be nested:
+    the outer block collects all queries, the inner one only its own. The block applies to the current context
+    (``contextvars``). Queries of other threads are not collected, unless the thread runs in a copy of this context.
 
     ::
 

@@ -1,7 +1,7 @@
 """Rows of queries that Spark tasks compute, in order, a few tasks ahead of the consumer.
 
 The first job has one task for each core, so that a query for some rows only, such as a ``limit``, costs no more. Each
-that follows has four times as many, up to sixteen for each core: larger ones would let more lie in the scratch folder.
+that follows has four times as many, up to sixteen for each core: larger ones would let more are in the scratch folder.
 Each further job begins when the first rows of the one before are requested, so that cores do not idle between two. A
 file goes when the rows of all of its segments were taken; if they are requested again, the task runs again.
 """
@@ -78,7 +78,7 @@ def _rows(share: SegmentShare, request: RowRequest, figures: list[SegmentFigures
 
 
 def _written(batches: Iterator[pa.RecordBatch], file: pa.NativeFile, location: str) -> tuple[int, int, int]:
-    """Write the rows of a share; gives where they lie, and how many they are."""
+    """Write the rows of a share; gives where they are, and how many they are."""
     start, rows = file.tell(), 0
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     for batch in batches:

@@ -53,19 +53,19 @@ class Checkpoint:
         try:
             data = json.loads(self._folder.get(_FILE))
             if data.pop("format") != _FORMAT:
-                raise ValueError("its format is not known here")
+                raise ValueError("its format is unknown")
             identity = IngestIdentity(**data)
             if not _QUERY_ID.fullmatch(identity.query_id):  # it names a file of the store
                 raise ValueError(f"{identity.query_id!r} is no id of a query")
             if not isinstance(identity.source, str) or not isinstance(identity.created, int | float):
-                raise TypeError("it does not say of what and since when it is")
+                raise TypeError("it names no landing folder or no start time")
             return identity
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(
                 f"the checkpoint is torn: {error}",
                 path=self._folder.place(_FILE),
                 hint="Restore it from a copy; or remove the whole checkpoint and start again: files whose content is "
-                "in the store are recognised, and not taken twice.",
+                "in the store are recognised, and not ingested twice.",
             ) from error
 
     def check(self, source: Location) -> IngestIdentity | None:
@@ -147,7 +147,7 @@ def home_of(location: Location) -> Location:
         if any(Folder.at(home / sign).exists() for sign in _SIGNS):
             return home
     raise SourceMissingError(
-        "there is neither a store of recordings nor a folder of RRDs that were ingested",
+        "there is neither a store of recordings nor a folder of ingested RRDs",
         path=str(location),
         hint="Name the destination after --into of `chunkmill ingest`.",
     )

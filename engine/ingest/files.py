@@ -335,7 +335,7 @@ class Claims:
         self._rrds = sorted({recording.rrd for recording in arrived if recording.rrd})
 
     def answers(self, live: LiveEntries) -> object:
-        """The answers; where chunks lie does not matter."""
+        """The answers; where chunks are does not matter."""
         answers = [
             *([entry] if (entry := live.get(key)) is not None else [] for key in self._keys),
             *(live.of_source(source) for source in self._sources),

@@ -46,71 +46,76 @@ class _Places:
 
 
 class Ingest:
-    """Watches a landing folder, and brings every file that lands there into a store of recordings, once.
+    """Watches a landing folder, and ingests every file that arrives there into a store of recordings, exactly once.
 
     ::
 
         Ingest("landing/", pipeline="pipeline.py", into="lake/drives").start().await_termination()
 
-    Guarantee: every complete file becomes visible exactly once, known by the digest of its content, whatever is killed
-    meanwhile; a batch of files appears in one step. A file that fails goes into quarantine with its error and stops
-    nothing. A file that is replaced under its name gets a new segment version; files with known content are skipped.
+    Guarantee: every complete file becomes visible exactly once, whichever process is killed meanwhile. Files are
+    identified by the digest of their content. A batch of files becomes visible in one step. A file that fails goes into
+    quarantine with its error; the other files are ingested. If a file is replaced under the same name, its segment gets
+    a new version. Files with known content are skipped.
 
     Parameters
     ----------
     source
-        The landing folder: a local path, or the prefix of an object store. MCAP, RRD and Parquet files in it and below
-        are taken; names that begin with ``.`` or ``_`` or end with ``.tmp``, ``.part`` and the like are passed over.
+        The landing folder: a local path, or the prefix of an object store. MCAP, RRD and Parquet files in it and its
+        subfolders are ingested. Names that begin with ``.`` or ``_``, or end with ``.tmp``, ``.part`` and the like, are
+        ignored.
     pipeline
         A Python file that defines ``pipeline(stream)`` (``FILE.py`` or ``FILE.py:NAME``), or a function.
     into
-        The store of recordings, a folder or URL; it is made when there is none. See :class:`RecordingStore`. Or a
-        dataset of a catalog, whose columns have one type each: a file with another goes into quarantine. The ingestion
-        ends with a ``NotFoundError`` once the dataset was deleted.
+        The store of recordings, a folder or URL, created if missing; or a dataset of a catalog. See
+        :class:`RecordingStore`. In a dataset each column has one type; a file with another type goes into quarantine.
+        If the dataset is deleted, the ingestion ends with a ``NotFoundError``.
     rrds
-        A folder that gets an RRD for each file, beside the store or instead of it.
+        A folder for one RRD per file, in addition to the store or instead of it.
     checkpoint
-        What the ingestion knows of its progress; by default in the store (in ``.chunkmill`` of the folder of RRDs).
+        The folder for the progress of the ingestion; by default it is in the store (or in ``.chunkmill`` of the folder
+        of RRDs).
     optimize
-        How chunks are laid out; None leaves them as the pipeline gave them.
+        The chunk layout; None keeps the chunks of the pipeline.
     max_files_per_trigger, max_bytes_per_trigger
-        How much goes into one batch, at most; a batch has one file at least. None: no bound.
+        The maximum size of a batch; None means no limit. A batch has at least one file.
     settle
-        A file is taken when it has not changed for so long (``"1s"``, ``"5 minutes"``, or seconds).
+        How long a file must stay unchanged before it is ingested (``"1s"``, ``"5 minutes"``, or seconds).
     source_done
         What to do with a file once it is in the store: ``"keep"``, ``"archive"`` (into ``archive``, a local folder for
         local files, a prefix of the same bucket for objects) or ``"delete"``.
     content, application_id
-        Which entities are kept, and the application of recordings that have none; as for ``chunkmill convert``.
+        The entities to keep, and the application id for recordings without one; as for ``chunkmill convert``.
     replace_same_id
-        Whether a recording takes the place of another file's with the same id; otherwise it is refused, which means
-        that its file goes into quarantine.
+        Whether a recording replaces one with the same id from another file. Otherwise it is refused, and its file goes
+        into quarantine.
     diagnose
-        Examine each file for faults of meaning, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of
-        them, ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
+        Check the data of each file, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of faults,
+        ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
     keep_versions
-        How long old versions of the store stay for those who read them.
+        How long old versions of the store are kept for readers.
     compact_every
-        After how many batches small files of the store are joined, where that is worth it; None leaves them.
+        The number of batches after which small files of the store are joined, if that is worth it; None never joins
+        them.
     lerobot, lerobot_spec
-        A LeRobot dataset of the recordings in the store, which is brought up to date whenever no batch waits; a local
-        folder. ``lerobot_spec`` says what is in it: see :func:`write_lerobot`, whose ``append`` and
-        ``on_error="skip"`` apply. A recording of the store that is replaced or deleted is, in the dataset, too.
+        A local folder for a LeRobot dataset of the recordings in the store. It is updated whenever no batch is waiting.
+        ``lerobot_spec`` is its specification. Datasets are written as by :func:`write_lerobot` with ``append`` and
+        ``on_error="skip"``. If a recording of the store is replaced or deleted, it is replaced or deleted in the
+        dataset too.
     executor, master, conf
-        Where it runs: ``"spark"`` (the default) or ``"inline"``, Spark's master and settings.
+        Where the ingestion runs: ``"spark"`` (the default) or ``"inline"``, with Spark's master and settings.
     listeners
         Objects that are called with each event; see :class:`IngestListener`.
     reading
-        Options of formats, of which each file takes those of its own, by the names that they have as flags of
-        ``chunkmill convert`` or as arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``,
-        ``recover``, ``index_columns`` and so on. ``parquet`` takes those of :class:`ParquetReader` as a mapping.
+        Options of the formats; each file uses those of its own format. They are named like flags of ``chunkmill
+        convert`` or arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``, ``recover``,
+        ``index_columns`` and so on. ``parquet`` takes those of :class:`ParquetReader` as a mapping.
 
     Raises
     ------
     UsageError
-        The call makes no sense; nothing has been written then.
+        The arguments are invalid or contradict each other. Nothing was written.
     PipelineError
-        The file of the pipeline is not fit to run, whatever lands; see ``chunkmill check``.
+        The pipeline file cannot run, for any recording; see ``chunkmill check``.
     """
 
     def __init__(
@@ -183,7 +188,8 @@ class Ingest:
     def check(self) -> Lister:
         """Check that the landing folder exists and that the checkpoint belongs to it, without writing anything.
 
-        Raises ``SourceMissingError`` and ``UsageError`` as :meth:`start` does. Returns what lists the landing folder.
+        Raises ``SourceMissingError`` and ``UsageError`` as :meth:`start` does. Returns an object that lists the landing
+        folder.
         """
         source = str(self._places.source)
         lister = Lister(source, settle_seconds=self._settle, suffixes=all_suffixes(), is_one=lands_whole)
@@ -191,9 +197,11 @@ class Ingest:
         return lister
 
     def start(self, *, once: bool = False, every: float | str = "1s") -> IngestQuery:
-        """Begin to look for files, ``every`` so often; with ``once``, take the present files and end.
+        """Start the ingestion, and check for files at the interval ``every``.
 
-        The first batch runs soon after; :meth:`IngestQuery.await_termination` waits for the end.
+        With ``once``, ingest the present files and end.
+
+        The first batch runs soon afterwards. :meth:`IngestQuery.await_termination` waits for the end.
 
         Raises
         ------
@@ -202,7 +210,7 @@ class Ingest:
         WriteError
             Another process runs this ingestion, or the store cannot be written.
         UsageError
-            The checkpoint is of another landing folder; nothing has been written then.
+            The checkpoint belongs to another landing folder. Nothing was written.
         ReadError
             The store or the checkpoint is damaged.
         """

@@ -126,7 +126,7 @@ class LocalListing(Listing):
             raise ReadError(
                 f"the landing folder cannot be listed: {error.strerror}",
                 path=self._folder,
-                hint="It will be looked at again.",
+                hint="It will be listed again.",
                 transient=True,
             ) from error
         while folders:

@@ -113,7 +113,7 @@ def read_entry(folder: Folder, number: int) -> list[LandedFile]:
     try:
         return [LandedFile(str(path), int(size), int(modified_ns)) for path, size, modified_ns in rows]
     except (ValueError, TypeError) as error:
-        raise _not_ours(place, f"its lines cannot be understood ({error})", _AGAIN) from error
+        raise _not_ours(place, f"its lines cannot be parsed ({error})", _AGAIN) from error
 
 
 def _read_gone(folder: Folder, number: int) -> list[str]:
@@ -127,7 +127,7 @@ def _lines(folder: Folder, kind: str, number: int) -> tuple[list[Any], str]:
     try:
         lines: list[Any] = json.loads(b"[" + body.replace(b"\n", b",") + b"]")
     except (ValueError, RecursionError) as error:
-        raise _not_ours(place, f"its lines cannot be understood ({error})", _AGAIN) from error
+        raise _not_ours(place, f"its lines cannot be parsed ({error})", _AGAIN) from error
     if len(lines) != count:
         raise _not_ours(place, f"it holds {len(lines):,} files of {count:,}", _AGAIN)
     return lines, place
@@ -152,7 +152,7 @@ def _read_merged(folder: Folder, number: int) -> pa.Table:
     try:
         table = pa.ipc.open_stream(pa.BufferReader(body)).read_all()
     except (pa.ArrowException, OSError) as error:
-        raise _not_ours(place, f"it cannot be understood ({error})", _AGAIN) from error
+        raise _not_ours(place, f"it cannot be parsed ({error})", _AGAIN) from error
     if table.num_rows != count or table.schema != _SCHEMA:
         raise _not_ours(place, f"it holds {table.num_rows:,} files of {count:,}", _AGAIN)
     return table
@@ -207,7 +207,7 @@ def _whole(folder: Folder, name: str) -> bytes:
             raise _not_ours(place, f"it has {size:,} bytes", _AGAIN)
         return folder.get(name)
     except FileNotFoundError as error:
-        raise SourceMissingError("this file of the landing log is not there", path=place, hint=_AGAIN) from error
+        raise SourceMissingError("this file of the landing log is missing", path=place, hint=_AGAIN) from error
     except OSError as error:
         raise ReadError(
             f"this file of the landing log cannot be read: {error.strerror}",

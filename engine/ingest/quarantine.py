@@ -207,7 +207,7 @@ def _file(row: dict[str, Any]) -> QuarantinedFile:
 def _row(
     path: str, result: FileResult, query_id: str, batch: int, now: int, before: dict[str, Any] | None
 ) -> dict[str, Any]:
-    error = result.error or ChunkmillError("the file failed, and nothing says why", path=path).to_dict()
+    error = result.error or ChunkmillError("the file failed for an unknown reason", path=path).to_dict()
     return {
         "path": path,
         "size": result.file.size,

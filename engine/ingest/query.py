@@ -195,9 +195,11 @@ class IngestQuery:
         return list(self._recent)
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most ``timeout`` seconds; whether it has come. Raises what ended it, if it failed.
+        """Wait at most ``timeout`` seconds for the end, and return whether the ingestion has ended.
 
-        SIGTERM meanwhile ends it at once, unless the program has an answer of its own to that.
+        If the ingestion failed, raises its error.
+
+        While this waits, SIGTERM ends the ingestion at once, unless the program has its own handler.
         """
         with interruptible():
             try:
@@ -212,14 +214,14 @@ class IngestQuery:
         return True
 
     def stop(self) -> None:
-        """Let the running batch come to its end, and no other begin; returns at once.
+        """Finish the running batch, and start no other. Returns at once.
 
         :meth:`await_termination` waits for it.
         """
         self._stopping.set()
 
     def interrupt(self) -> None:
-        """End it at once. The running batch is rolled back, for which it has a second or two."""
+        """End the ingestion at once. The running batch is rolled back within a second or two."""
         if self._is_interrupted:
             return
         self._is_interrupted = True
@@ -327,7 +329,7 @@ class IngestQuery:
         return bool(numbers)
 
     def handle(self, number: int, files: Sequence[LandedFile]) -> None:
-        """Run one batch; called by what executes the query, for one entry after the other."""
+        """Run one batch. The executor of the query calls it for one entry after the other."""
         parts = self._parts
         if number <= self._done and parts.writer.is_done(parts.query_id, number):
             parts.runner.run(number, files)  # completes a run that was cut

@@ -38,10 +38,12 @@ _Timelines: TypeAlias = "tuple[tuple[str, TimelineKind], ...]"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two inputs; ``text`` describes it, the value of the first input before the second's.
+    """One difference between two inputs.
 
-    ``component`` None: the entity as a whole; ``entity_path`` None: a recording as a whole. ``timeline`` and ``time``
-    (in ns, or a number of a sequence) say at which row.
+    ``text`` describes it, with the value of the first input before that of the second.
+
+    If ``component`` is None, it concerns the whole entity; if ``entity_path`` is None, the whole recording.
+    ``timeline`` and ``time`` (in ns, or a sequence number) identify the row.
     """
 
     text: str
@@ -60,9 +62,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of comparing two inputs: ``rows`` and ``components`` that both have, and the ``differences``.
+    """The result of comparing two inputs: the numbers of common ``rows`` and ``components``, and the ``differences``.
 
-    For each component the first differences are listed, and the number of the others.
+    For each component it lists the first differences and the number of the others.
     """
 
     rows: int
@@ -87,26 +89,26 @@ def compare(
 ) -> Comparison:
     """Compare the content of two recordings or stores, each of any format.
 
-    Rows are compared in the order of their times, and those of one time in the order in which they were recorded; of a
-    static component the last value counts. NaN equals NaN. A few megabytes are
-    read at a time, in this process. Single recordings are compared with each other, several are matched by their ids.
+    Rows are compared in the order of their times, and rows with equal times in the order in which they were recorded.
+    For a static component the last value counts. NaN equals NaN. A few megabytes are read at a time, in this process.
+    If both inputs contain one recording, these are compared. Several recordings are matched by their ids.
 
     Parameters
     ----------
     first, second
         A file, a folder of a format whose recordings are folders, a store, or the URL of one of these.
     content
-        Only these entities, such as ``"/imu/**"``.
+        The entities to compare, such as ``"/imu/**"``.
     ignore_timelines
         Names of timelines to leave out of the comparison.
     tolerance
-        The largest difference at which two floating-point numbers still count as equal.
+        The largest allowed difference between two floating-point numbers.
     chunks
         Also compare the order and boundaries of chunks.
     most
         How many differences of each component to list.
     options
-        Options of formats by their names, as readers have them; each input takes its own.
+        Options of the formats, named like the readers' arguments. Each input uses those of its own format.
 
     Raises
     ------
@@ -114,7 +116,7 @@ def compare(
         One of the two cannot be read.
     """
     if not tolerance >= 0:
-        raise UsageError(f"a tolerance is a number from 0 on, and not {tolerance}")
+        raise UsageError(f"a tolerance must be a number, 0 or larger, not {tolerance}")
     wanted = None if content is None else ContentFilter([content] if isinstance(content, str) else content)
     with tempfile.TemporaryDirectory(prefix="chunkmill-compare-") as scratch:
         sides = [
@@ -422,7 +424,7 @@ def _timelines_of(chunk: Chunk, ignored: frozenset[str]) -> _Timelines | None:
 def _segments(
     timelines: _Timelines, sides: Sequence[Sequence[Chunk]]
 ) -> Iterator[tuple[Sequence[_Rows], Sequence[_Rows]]]:
-    """The rows of both sides, piece by piece: a piece has all rows of both that lie in its range of times.
+    """The rows of both sides, piece by piece: a piece has all rows of both that are in its range of times.
 
     Chunks are loaded by ascending first time, and kept while later ones may have rows among theirs.
     """

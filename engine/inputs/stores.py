@@ -243,9 +243,9 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     """Read and decode a recording of any format, a store or a table, completely, and verify it.
 
     Every checksum and digest is verified, every chunk is decoded, and footers, manifests and indexes are compared with
-    the data. The files of a table are compared with the digests that commits have written beside its versions; the
-    result says which have none. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` if
-    there is nothing under that path, ``UnsupportedError`` for a file of another format.
+    the data. The files of a table are compared with the digests that commits have stored; the result lists files
+    without digests. Reads a few megabytes at a time, in this process. Raises ``SourceMissingError`` if there is nothing
+    under that path, ``UnsupportedError`` for a file of another format.
 
     Parameters
     ----------
@@ -256,8 +256,8 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     Returns
     -------
     Verification
-        The ``faults``, each a ``ReadError`` with its file and offset, and what could be read; of a table a
-        ``TableVerification``.
+        The ``faults``, each a ``ReadError`` with its file and offset, and counts of the readable data. For a table it
+        is a ``TableVerification``.
     """
     from ..rrd import Findings
 

@@ -74,7 +74,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ChunkReferences:
-    """Chunks by reference, in order: rows of a chunk table, whose parts are the files that they lie in.
+    """Chunks by reference, in order: rows of a chunk table, whose parts are the files that they are in.
 
     ``version`` is that of their file, where that may change. Messages must name ``store``, where it is known. Chunks
     that :class:`FirstStep` laid out ``are_laid_out``.
@@ -87,7 +87,7 @@ class ChunkReferences:
 
     @classmethod
     def of(cls, path: str, version: str | None, table: ChunkTable) -> ChunkReferences:
-        """Chunks that lie in the file ``path``."""
+        """Chunks that are in the file ``path``."""
         return cls(table.within(lambda _: path), version)
 
     def take(self, rows: Integers) -> ChunkReferences:
@@ -105,7 +105,7 @@ class ChunkReferences:
             )
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows, in that order, each decoded when it is asked for. Raises ``ReadError``.
+        """The chunks of some rows, in that order, each decoded when it is requested. Raises ``ReadError``.
 
         Small ones that were read before are not read again, unless somebody counts what is read.
         """
@@ -267,7 +267,7 @@ class EntityWork(Work):
         return self.ids.after(len(self.groups))
 
     def source_paths(self) -> set[str]:
-        """The files that the chunks lie in."""
+        """The files that the chunks are in."""
         return {path for group in self.groups for some in group for path in some.table.part_codes[1]}
 
 

@@ -32,21 +32,20 @@ class OptimizationProfile:
     Parameters
     ----------
     max_bytes
-        A chunk above this size (in memory, bytes) is split, chunks are merged up to it. ``None``: as ``LIVE``;
-        0: chunks are neither split for their size nor merged.
+        Chunks larger than this size (in memory, in bytes) are split; smaller ones are merged up to it. ``None`` means
+        as in ``LIVE``. With 0, chunks are neither split by size nor merged.
     max_rows
-        The same in rows, for chunks in time order.
-    max_rows_if_unsorted
-        The same in rows, for chunks with a timeline out of order.
+        The same in rows, for chunks in time order. max_rows_if_unsorted The same in rows, for chunks with a timeline
+        out of order.
     extra_passes
-        After the first pass, at most this many more, as long as each leaves fewer chunks.
+        The maximum number of passes after the first; they end when a pass does not reduce the number of chunks.
     gop_batching
-        Lay out video streams by groups of pictures: no group is ever split over chunks, whatever its size.
+        Lay out video streams by groups of pictures, and never split a group, whatever its size.
     split_size_ratio
         Put components whose archetypes differ in size by this factor or more into chunks of their own; 10 is a good
-        value. ``None``: leave them together.
+        value. ``None`` leaves them together.
     fix_keyframe
-        Drop the ``VideoStream:is_keyframe`` that a recording has, and derive it from the samples.
+        Drop ``VideoStream:is_keyframe`` of the recording, and derive it from the samples.
     """
 
     LIVE: ClassVar[OptimizationProfile]

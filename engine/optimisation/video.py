@@ -505,7 +505,7 @@ def _detector(chunks: Sequence[Chunk], timeline: str) -> IsKeyframe:
         raise VideoError("couldn't resolve video codec")
     detector = DETECTORS.get(codec)
     if detector is None:
-        raise VideoError(f"couldn't resolve video codec: {codec!r} is none that is known")
+        raise VideoError(f"couldn't resolve video codec: {codec!r} is not a known codec")
     return detector
 
 

@@ -139,7 +139,7 @@ def _alike(segment: QueriedSegment, other: QueriedSegment) -> bool:
 
 
 class Slots(NamedTuple):
-    """The index values of segments, each in a range of its own: ``first`` to ``last`` lie from ``base`` on."""
+    """The index values of segments, each in a range of its own: ``first`` to ``last`` are from ``base`` on."""
 
     first: Integers
     last: Integers

@@ -26,7 +26,7 @@ _MOST: Final = np.iinfo(np.int64).max
 
 
 class ChunkCells(NamedTuple):
-    """Components of chunks of one table: the chunk's row, the component, and where its events on the index lie."""
+    """Components of chunks of one table: the chunk's row, the component, and where its events on the index are."""
 
     rows: Integers
     keys: list[Key]

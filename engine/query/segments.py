@@ -149,7 +149,7 @@ class LazySource(StoreSource):
 def references_of(sources: Sequence[SegmentSource]) -> list[Sequence[LayerChunks]] | None:
     """Return the chunks of each source, where those of a store can be found together.
 
-    None where they can't, where somebody counts what is read, and where something is damaged: then each is asked.
+    None if they can't, where somebody counts what is read, and where something is damaged: then each is asked.
     """
     stored = [source for source in sources if isinstance(source, StoreSource)]
     if len(stored) < max(len(sources), 2) or len({s.store for s in stored}) > 1 or find(Fetches) is not None:

@@ -59,7 +59,7 @@ class Rewriting:
         self.damaged: dict[Key, RecordingEntry] = {}
 
     def move(self, entry: RecordingEntry, shards: Set[str]) -> None:
-        """Write a recording's manifest anew, and those of its chunks that lie in ``shards``."""
+        """Write a recording's manifest anew, and those of its chunks that are in ``shards``."""
         try:
             data = self._folder.manifest(entry)
             chunks = parse_manifest(data, entry.manifest_digest) if not shards.isdisjoint(entry.shards) else []
@@ -216,7 +216,7 @@ class Use:
 
 
 class Survey:
-    """The files that the recordings of a store lie in, in the order of the recordings' arrival."""
+    """The files that the recordings of a store are in, in the order of the recordings' arrival."""
 
     def __init__(self, folder: RecordingsFolder) -> None:
         self._folder = folder
@@ -369,10 +369,10 @@ def compact_store(
 ) -> CompactionReport:
     """Write small and mostly dead shards anew, join manifests, and merge tables into one.
 
-    Chunks are copied as they are, with their digests; only a recording whose chunks are smaller than ``profile``
-    wants is laid out anew. Each commit writes at most about ``budget`` bytes and publishes a version that has the same
-    recordings. Old versions keep their files until a vacuum, so who reads one is undisturbed. A store that needs
-    nothing of it gets no version. ``thorough=False`` leaves what is not worth it yet, for a compaction every so often.
+    Chunks are copied as they are, with their digests; only a recording whose chunks are smaller than ``profile`` wants
+    is laid out anew. Each commit writes at most about ``budget`` bytes and publishes a version that has the same
+    recordings. Old versions keep their files until a vacuum, so who reads one is undisturbed. If there is nothing to
+    do, no version is made. ``thorough=False`` leaves what is not worth it yet, for a compaction every so often.
 
     Guarantee: a crash loses nothing; what it leaves is removed by a vacuum. Raises ``WriteError`` and
     ``CommitUnknownError`` as :meth:`StoreWriter.commit` does, ``ReadError`` for a store whose tables are damaged, and

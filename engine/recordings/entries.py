@@ -1,7 +1,7 @@
 """The entries of a store: one for each layer of a recording, and the Arrow tables that hold them.
 
 Tables are read and written some rows at a time. A store may have a million; and what a process of Python has taken once
-for the objects of many rows it hardly ever gives back, as a few that stay lie between them.
+for the objects of many rows it hardly ever gives back, as a few that stay are between them.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class RecordingEntry:
 
     ``segment_version`` counts the contents that its source has had, from 1. ``source_kept``: the source file stays
     where it was, so another content under its name takes this recording's place. ``rrd`` is the RRD that was written
-    for it, relative to their folder. ``manifest…`` is where the rows of its chunks lie, empty where only an RRD is
+    for it, relative to their folder. ``manifest…`` is where the rows of its chunks are, empty where only an RRD is
     kept. ``bytes`` are those of its chunks as stored; ``added`` is in seconds since the epoch.
 
-    ``removed``: it only says that what had its key is gone. ``in_place``: its chunks lie in files that are not the
+    ``removed``: it only says that what had its key is gone. ``in_place``: its chunks are in files that are not the
     store's, which its manifest names by their absolute places; they are those that were registered as long as their
     size and modification time are, or ``source_etag`` in an object store. ``schema`` is the digest of its columns (see
     :mod:`.schemas`), ``ranges`` are those of its timelines, and ``properties`` one row of an Arrow IPC stream with the
-    static values under ``/__properties``, empty where there are none; the three are None where that is not known yet.
+    static values under ``/__properties``, empty if there are none; the three are None if that is not known yet.
 
     ``times_size`` bytes right behind the manifest are the times of the chunks (:class:`Times`), ``times_digest`` is
     that of their directory; 0 and empty where they were not made yet.
@@ -122,7 +122,7 @@ class RecordingEntry:
 
     @property
     def file_version(self) -> str:
-        """The version of the files that its chunks lie in, as :func:`open_positional` takes it."""
+        """The version of the files that its chunks are in, as :func:`open_positional` takes it."""
         if not self.in_place:
             return NEVER_CHANGES
         return self.source_etag or file_identity(self.source_size, self.source_modified_ns)
@@ -199,7 +199,7 @@ def removal_of(entry: RecordingEntry) -> RecordingEntry:
 
 
 def still(now: RecordingEntry | None, before: RecordingEntry) -> RecordingEntry | None:
-    """The entry of a recording as it is ``now``, where it is still the one of ``before``, wherever its chunks lie."""
+    """The entry of a recording as it is ``now``, where it is still the one of ``before``, wherever its chunks are."""
     same = now is not None and (now.source, now.source_digest) == (before.source, before.source_digest)
     return now if same else None
 

@@ -152,7 +152,7 @@ class RecordingsFolder:
     def version(self, number: int | None = None) -> RecordingsVersion:
         """The version ``number``, by default the newest.
 
-        Raises ``SourceMissingError`` where there is none, ``UsageError`` where there is a catalog.
+        Raises ``SourceMissingError`` if there is none, ``UsageError`` where there is a catalog.
         """
         newest = self.newest() if number is None else None
         if newest is not None:
@@ -325,7 +325,7 @@ class RecordingsFolder:
             check_digest(data, entry.manifest_digest)
             reader = pa.ipc.open_file(pa.py_buffer(data))
             if reader.num_record_batches != 1 or reader.schema != CHUNK_TABLE:
-                raise ValueError("it is none of one batch")
+                raise ValueError("it does not have exactly one batch")
             batch = reader.get_batch(0)
             batch.validate(full=True)
             if batch.num_rows != entry.chunks:
@@ -337,7 +337,7 @@ class RecordingsFolder:
         for entry, some in zip(entries, np.split(codes, np.cumsum(sizes)[:-1]), strict=True):
             for part in {parts[code] for code in some.tolist()}:
                 if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
-                    raise ValueError(f"its chunks are in {part!r}, which is none of its files")
+                    raise ValueError(f"its chunks are in {part!r}, which is not one of its files")
         tables = whole.within(self.shards.place).shares(sizes)
         return [
             ChunkReferences(table, entry.file_version, None if entry.in_place else entry.store)
@@ -384,7 +384,7 @@ class RecordingsFolder:
                 raise ValueError(f"it lists {len(table)} chunks instead of {entry.chunks}")
             for part in table.part_codes[1]:
                 if entry.in_place != _is_absolute(part) or not (entry.in_place or part in entry.shards):
-                    raise ValueError(f"its chunks are in {part!r}, which is none of its files")
+                    raise ValueError(f"its chunks are in {part!r}, which is not one of its files")
         except MANIFEST_ERRORS as error:
             raise self.vacuumed(error, place) or ReadError(
                 f"the manifest of recording {entry.recording_id} cannot be read: {error}",

@@ -46,7 +46,7 @@ _MARKS: Final = ("added", "segment_version", "source_digest")
 
 
 Fields = Mapping[str, Any]
-"""The fields of a version that an operation changes; none where it changes nothing."""
+"""The fields of a version that an operation changes; none if it changes nothing."""
 
 
 def restoration_of(old: RecordingsVersion) -> Fields:

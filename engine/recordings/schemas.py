@@ -105,7 +105,9 @@ class SchemaFiles:
             raise
         except ValueError as error:
             place = self._folder.place("")
-            raise ReadError(f"one of its schemas is none of recordings: {error}", path=place, hint=RESTORE) from error
+            raise ReadError(
+                f"one of its schemas is not a schema of recordings: {error}", path=place, hint=RESTORE
+            ) from error
 
     def _read(self, digest: str) -> pa.Schema:
         name = digest + SUFFIX
@@ -118,7 +120,7 @@ class SchemaFiles:
                 raise ValueError("it is not what was written: its digest differs")
             return pa.ipc.read_schema(pa.py_buffer(data))
         except (FileNotFoundError, SourceMissingError) as error:
-            raise ReadError("a schema that the store names is not there", path=place, hint=RESTORE) from error
+            raise ReadError("a schema of the store is missing", path=place, hint=RESTORE) from error
         except _ERRORS as error:
             raise ReadError(f"a schema cannot be read: {error}", path=place, hint=RESTORE) from error
 

@@ -70,7 +70,7 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
 
 
 def summaries_of(group: FooterGroup, each: Each = map) -> list[LayerSummary | None]:
-    """Return a summary of each store of a group, like :func:`summary_of`; None where that would raise."""
+    """Return a summary of each store of a group, like :func:`summary_of`; None if that would raise."""
     table, count = group.table, len(group.stores)
     owner = np.full(len(table), -1, dtype=np.int64)
     for number, (_, _, _, start, stop) in enumerate(group.stores):
@@ -190,7 +190,7 @@ def _property_rows(table: ChunkTable) -> Rows:
 def properties_of(chunks: Iterable[Chunk]) -> bytes:
     """The static values under ``/__properties``, one row as an Arrow IPC stream; those of the latest row ids.
 
-    The columns are sorted by name and have the fields of the schema. Empty where there are none.
+    The columns are sorted by name and have the fields of the schema. Empty if there are none.
     """
     values: dict[str, tuple[bytes, pa.Array, ComponentColumnDescriptor]] = {}
     for chunk in chunks:

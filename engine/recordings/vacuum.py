@@ -50,7 +50,7 @@ class NewShards:
         self._open: Shard | None = None
 
     def add(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
-        """Copy a recording's chunks, in the order in which they lie in their parts; gives their new places."""
+        """Copy a recording's chunks, in their order in their parts; gives their new places."""
         moved: list[PartChunk] = []
         with writing(self._destination):
             for run in neighbours(chunks, self._most):
@@ -177,7 +177,7 @@ class NewFiles:
                 self.folder.writers.delete([f"{self.run}{_SUFFIX}"])
 
     def add_manifest(self, data: bytes, times: Sequence[bytes] = ()) -> tuple[str, int]:
-        """Add the manifest of a recording, with its times behind it; the file it is going to lie in, and its offset."""
+        """Add the manifest of a recording, with its times behind it; the file it is going to are in, and its offset."""
         if self._size >= _MANIFEST_BYTES:
             self._write_manifest()
         if not self._pieces:

@@ -133,7 +133,7 @@ _AT_ONCE: Final = 16
 
 
 def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str]) -> ReadError | None:
-    """The fault of a layer: of its manifest or times, or of the files that its chunks lie in."""
+    """The fault of a layer: of its manifest or times, or of the files that its chunks are in."""
     try:
         if not entry.manifest:
             return None
@@ -151,7 +151,7 @@ def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str])
 
 def _gone(what: str, path: str | None) -> ReadError:
     hint = RESTORE if what == "shard" else "Put it back, or take its recordings out of the store."
-    return ReadError(f"a {what} that the store names is not there", path=path, hint=hint)
+    return ReadError(f"a {what} of the store is missing", path=path, hint=hint)
 
 
 def _in_place(folder: RecordingsFolder) -> set[tuple[str, int]]:

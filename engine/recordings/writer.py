@@ -103,7 +103,7 @@ Rule = Callable[[LiveEntries, RecordingsVersion | None, Sequence[RecordingEntry]
 are, or raises."""
 
 _Change = Callable[[], tuple[Sequence[RecordingEntry], bool] | None]
-"""The entries to be added to the newest version, or those that are to be all there is; None where nothing is left."""
+"""The entries to be added to the newest version, or those that are to be all there is; None if nothing is left."""
 
 _SWEPT_ATTEMPTS: Final = 5
 
@@ -112,8 +112,8 @@ class StoreWriter:
     """A writer of a store, one of any number in any processes; it makes one commit at a time.
 
     It knows the entries of the version that it saw last. A commit that finds its number taken looks at what came in
-    between, asks its rule again, and goes on top of that. ``lease`` is that of an ingestion: commits fail where it was
-    lost.
+    between, asks its rule again, and continues on top of that. ``lease`` is that of an ingestion: commits fail where it
+    was lost.
     """
 
     def __init__(self, folder: RecordingsFolder, lease: Lease | None = None, *, shard_bytes: int = SHARD_BYTES) -> None:
@@ -175,7 +175,7 @@ class StoreWriter:
 
         ``staging`` holds the parts; those in place need none. ``moved`` are entries of recordings that are there
         already, with another source; those that are ``gone`` are not in it any more; ``alone``: nor is anything else
-        that was there. ``rule`` is asked on each base.
+        that was there. ``rule`` is applied to each base.
 
         Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
         was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed), and what
@@ -221,7 +221,7 @@ class StoreWriter:
     def with_files(self, write: Callable[[NewFiles], _Result], staging: Staging | None = None) -> _Result:
         """Give the result of ``write``, which writes the :meth:`files` of a commit, and publishes it.
 
-        It is asked again, with others, where a vacuum came just when the first were announced.
+        It is called again, with others, where a vacuum came just when the first were announced.
         """
         for attempt in range(_SWEPT_ATTEMPTS):
             try:
@@ -258,7 +258,7 @@ class StoreWriter:
     ) -> RecordingsVersion:
         """Publish a version with more entries, whose chunks are in place: theirs, or those of :meth:`files`.
 
-        ``rule`` is asked on each base, and may leave some out or give others. Raises as :meth:`commit` does.
+        ``rule`` is applied to each base, and may leave some out or give others. Raises as :meth:`commit` does.
         """
         self.complete()
         version = self._publish(lambda: (self._ruled(entries, rule), False), commit)

@@ -2,7 +2,7 @@
 
 A recording has many chunks of few shapes. The schema that opens a stream differs between chunks of one shape in the
 digits of the chunk id alone, and takes longer to put together, or to read, than the batch behind it: so it is made
-once, and read once. Of larger chunks, columns that LZ4 would not make smaller are written from where they lie.
+once, and read once. Of larger chunks, columns that LZ4 would not make smaller are written from where they are.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def stream_pieces(batch: pa.RecordBatch, *, after: int = 0) -> list[pa.Buffer]:
-    """The same Arrow IPC stream as pieces that lie one after the other: columns are not copied.
+    """The same Arrow IPC stream as pieces that are one after the other: columns are not copied.
 
     ``after``: without so many bytes at the beginning, where a piece has to end: the schema.
     """
@@ -329,7 +329,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _check_names(schema: pa.Schema) -> None:
-    """Raise ``ValueError`` where a name is not UTF-8: Arrow would say so only when it is asked for."""
+    """Raise ``ValueError`` where a name is not UTF-8: Arrow would say so only when it is requested."""
     for field in schema:
         field.name  # noqa: B018
         _check_nested_names(field.type)
@@ -365,7 +365,7 @@ class _Room:
 
 
 class Encoded(NamedTuple):
-    """The payload that holds a chunk, as ``pieces`` that lie one after the other, and its uncompressed size in bytes.
+    """The payload that holds a chunk, as ``pieces`` that are one after the other, and its uncompressed size in bytes.
 
     Pieces may be the chunk's own columns.
     """
@@ -432,7 +432,7 @@ def arrays_of(data: ChunkData) -> list[pa.Array]:
 
 
 def take(takers: Sequence[Taker], columns: Sequence[pa.Array], rows: int) -> Taken | None:
-    """Return the buffers of columns of so many rows, or None where one has nulls, is a slice, or has no value."""
+    """Return the buffers of columns of so many rows, or None if one has nulls, is a slice, or has no value."""
     buffers: list[pa.Buffer] = []
     sizes = [rows]
     for taker, column in zip(takers, columns, strict=True):

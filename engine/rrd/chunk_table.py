@@ -39,7 +39,7 @@ _DENSE: Final = 1 << 22
 
 
 def integers(column: pa.Array) -> Integers:
-    """The 64-bit values of a column as they lie in memory: where it is null, any."""
+    """The 64-bit values of a column as they are in memory: where it is null, any."""
     buffer, width = column.buffers()[1], column.type.bit_width // 8
     if buffer is None or not len(column):
         return np.zeros(len(column), dtype=np.int64)
@@ -182,7 +182,7 @@ NO_ROWS: Final = ComponentRange(None, None, 0)
 
 _CHUNK_WORK: Final = 32 * 1024
 _OF_HEADERS: Final = frozenset(("entity_codes", "timelines", "components", "type_sets", "is_static", "num_rows"))
-"""What is known of chunks wherever they lie, and is not laid flat again when they are moved."""
+"""What is known of chunks wherever they are, and is not laid flat again when they are moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class TimelineCells(NamedTuple):
 class ComponentCells(NamedTuple):
     """The components of all chunks, one behind the other, and their ranges on the timelines of their chunk, too.
 
-    ``is_empty`` where that is sure; ``emptiness`` has None where it is not known.
+    ``is_empty`` where that is sure; ``emptiness`` has None if it is not known.
     """
 
     ends: Integers
@@ -269,7 +269,7 @@ class ChunkTable:
 
     @classmethod
     def of(cls, entries: Iterable[ChunkEntry], parts: str | Sequence[str] = "") -> ChunkTable:
-        """The table of ``entries``; ``parts`` is the file that all lie in, or each one's.
+        """The table of ``entries``; ``parts`` is the file that all are in, or each one's.
 
         Pickled entries take two and a half times as long to make and to load, as each Arrow type is made anew.
         """
@@ -530,7 +530,7 @@ class ChunkTable:
         return ChunkTable(self.batch.set_column(CHUNK_TABLE.get_field_index("part"), "part", parts))
 
     def placed(self, start: int, sizes: Numbers | None = None) -> ChunkTable:
-        """The same chunks, where their messages lie one behind the other from byte ``start`` on."""
+        """The same chunks, where their messages follow each other from byte ``start`` on."""
         sizes = self.sizes if sizes is None else sizes
         ends = np.cumsum(sizes + np.uint64(MESSAGE_HEADER_SIZE), dtype=np.uint64)
         return self.moved(np.uint64(start) + ends - sizes, sizes)
@@ -685,7 +685,7 @@ def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
         actual = components.pop(component.descriptor, None)
         name = component.descriptor.component
         if actual is None or actual.ranges != component.ranges:
-            return f"component {name} of a chunk is not there, or not at the times told"
+            return f"component {name} of a chunk is missing, or has other times than the index"
         if actual.datatype != component.datatype:
             return f"component {name} of a chunk is of type {actual.datatype}; it is told to be {component.datatype}"
         if component.is_empty and not actual.is_empty:

@@ -173,7 +173,7 @@ _Bytes = bytes | memoryview
 
 
 def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[_Bytes] | None:
-    """One LZ4 block of ``pieces``, one after the other; None where it would be hardly smaller than they are.
+    """One LZ4 block of ``pieces``, one after the other; None if it would be hardly smaller than they are.
 
     Pieces of the block may be those that were given, or parts of them.
     """

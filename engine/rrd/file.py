@@ -1,4 +1,4 @@
-"""An RRD as a reader sees it: its stores, where their chunks lie, and the chunks themselves, unread until touched."""
+"""An RRD as a reader sees it: its stores, where their chunks are, and the chunks themselves, unread until touched."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class RrdFile:
             yield from scan(file, start)
 
     def chunks(self, store: StoreEntry, entries: Sequence[ChunkEntry] | None = None) -> Iterator[Chunk]:
-        """The chunks of ``store``, or those of ``entries``, in the order in which they lie in the file.
+        """The chunks of ``store``, or those of ``entries``, in their order in the file.
 
         Those that the footer lists come without a look at the file; the others are found by walking, and decoded.
         """
@@ -192,7 +192,7 @@ class RrdFile:
             raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
 
     def _expect(self, entries: Sequence[ChunkEntry]) -> None:
-        """Chunks that lie close to each other in an object are fetched together, and several at once."""
+        """Chunks that are close to each other in an object are fetched together, and several at once."""
         if entries and is_url(self.path):
             with self._open() as file:
                 file.expect(*((e.offset, e.offset + e.size) for e in entries))

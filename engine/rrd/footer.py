@@ -55,7 +55,7 @@ class Footer(NamedTuple):
 
     @property
     def messages_end(self) -> int:
-        """The offset of the frame header of the end message: all messages lie before it."""
+        """The offset of the frame header of the end message: all messages are before it."""
         return self.start - MESSAGE_HEADER_SIZE
 
 
@@ -102,7 +102,7 @@ _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 class FileIndex:
     """``manifests`` list each store's chunks; None without a usable footer.
 
-    All messages lie before ``messages_end``.
+    All messages are before ``messages_end``.
     """
 
     version: Version
@@ -157,7 +157,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
             hint="The footer is damaged or was written incorrectly; read the file with recover=True to do without it.",
         )
     warnings.warn(
-        f"{file.path}: its footer is a draft of Rerun {version}, which nobody reads; the file is read without it",
+        f"{file.path}: its footer has a draft format of Rerun {version}, which is not supported; the footer is ignored",
         ReadWarning,
         stacklevel=2,
     )
@@ -165,7 +165,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
 
 
 def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
-    """The chunks that lie in the file but in no manifest. Raises as :func:`messages_between`."""
+    """The chunks that are in the file but in no manifest. Raises as :func:`messages_between`."""
     listed = [manifest for manifests in (index.manifests or {}).values() for manifest in manifests]
     offsets = np.concatenate([np.empty(0, np.int64), *(m.offsets for m in listed)])
     sizes = np.concatenate([np.empty(0, np.int64), *(m.sizes for m in listed)])
@@ -197,7 +197,7 @@ def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, m
 
 
 def _gaps(offsets: Integers, sizes: Integers, messages_end: int) -> list[tuple[int, int]]:
-    """Each place where listed messages do not lie one behind the other, in the order of the file.
+    """Each place where listed messages are not one behind the other, in the order of the file.
 
     Given as where the next listed messages end (up to the next such place) and where they begin.
     """

@@ -36,7 +36,7 @@ class StreamLayout(NamedTuple):
 class ChunkShape:
     """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
 
-    ``message`` is None where the schema can't be reused. ``types`` are those of the components, ``takers`` take their
+    ``message`` is None if the schema can't be reused. ``types`` are those of the components, ``takers`` take their
     buffers. ``layout`` is that of the newest chunk, if the one before had the same; ``key`` are its sizes.
     """
 

@@ -120,7 +120,7 @@ class UnionSchema(NamedTuple):
     timelines: dict[str, TimelineKind]
     descriptors: list[ComponentDescriptor]
     components: dict[tuple[str, str], KnownComponent | None]
-    """By entity path and component; None where the schema has one more than once."""
+    """By entity path and component; None if the schema has one more than once."""
 
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
@@ -152,7 +152,7 @@ class Layout(NamedTuple):
     statics: dict[ComponentDescriptor, int]
     timelines: dict[str, tuple[int, int]]
     details: list[DetailColumns] | None
-    """None where the manifest does not say enough of single components on single timelines."""
+    """None if the manifest does not say enough of single components on single timelines."""
 
 
 class LayoutError(ValueError):
@@ -186,7 +186,7 @@ def _details(columns: _Columns, union: UnionSchema) -> list[DetailColumns] | Non
         )
         if start.keys() != end.keys():
             odd = next(iter(start.keys() ^ end.keys()))
-            raise LayoutError(f"start and end of {odd.component!r} on {timeline!r} must stand together")
+            raise LayoutError(f"start and end of {odd.component!r} on {timeline!r} must be adjacent columns")
         is_whole &= start.keys() == num_rows.keys()
         details += [DetailColumns(timeline, d, start[d], end[d], num_rows[d]) for d in start if d in num_rows]
     return details if is_whole and details else None
@@ -381,7 +381,7 @@ def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> 
 
 
 def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None:
-    """Raise :class:`LayoutError` for chunks that lie elsewhere than messages do, and counts beyond 63 bits."""
+    """Raise :class:`LayoutError` for chunks that are elsewhere than messages do, and counts beyond 63 bits."""
     offsets, sizes, *counts = (batch.column(layout.fixed[n]).to_numpy() for n in (_OFFSET, _SIZE, _ROWS, _UNCOMPRESSED))
     if any(bool(np.any(count >> np.uint64(63))) for count in counts):
         raise LayoutError("it counts more rows or bytes of a chunk than there can be")

@@ -125,12 +125,12 @@ class StoreEntry:
 
     @property
     def sort_key(self) -> tuple[bool, bytes, bytes]:
-        """Recordings before blueprints, then application id, then recording id, by their bytes."""
+        """The sort key: recordings before blueprints, then application id, then recording id, by their bytes."""
         return self.kind == BLUEPRINT, self.application_id.encode(), self.recording_id.encode()
 
     @property
     def text(self) -> str:
-        """As messages to people show it.
+        """The entry as text for messages.
 
         >>> StoreEntry("recording", "a", "b").text
         'StoreId(Recording, "a", "b")'

@@ -1,4 +1,4 @@
-"""Payloads that still lie, compressed, where they were found, and the digests by which they are verified.
+"""Payloads that still are, compressed, where they were found, and the digests by which they are verified.
 
 Digests are XXH3-128: of a file of a store over all its bytes, of a chunk over those of its message that follow the
 store it names, so that a chunk which goes into another recording as it is takes its digest along, and nothing need be
@@ -91,7 +91,7 @@ class FramedPayload:
     """A payload inside the ``ArrowMsg`` of ``size`` bytes at ``offset`` of ``path``; small, and pickles.
 
     ``chunk_id`` is the chunk expected there, where a footer says so: a file that was replaced in the meantime raises
-    instead of giving another chunk's data. ``version`` is that of the file, which is asked for on reading; ``held`` the
+    instead of giving another chunk's data. ``version`` is that of the file, which is requested on reading; ``held`` the
     file, where this process has it open.
     """
 
@@ -207,7 +207,7 @@ class FramedPayload:
     def _check_id(self, actual_id: str | None) -> None:
         if self.chunk_id is not None and (actual_id is None or actual_id.lower() != self.chunk_id.hex()):
             raise ReadError(
-                f"chunk {self.chunk_id.hex()} should be here, but {actual_id or 'another'} does",
+                f"chunk {self.chunk_id.hex()} should be here, but {actual_id or 'another'} is",
                 path=self.path,
                 offset=self.offset,
                 hint=_CHANGED,
@@ -275,7 +275,7 @@ class StoredChunk:
     def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
         """Return the chunk with other ``values`` of some components, under a fresh id.
 
-        Row ids follow from the new id, unless they are kept. None where the stream has to be made from all columns:
+        Row ids follow from the new id, unless they are kept. None if the stream has to be made from all columns:
         for other types or sizes, nulls, rows that are not in the order of their ids and times, and the first chunks of
         a shape.
         """

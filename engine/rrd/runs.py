@@ -240,7 +240,7 @@ class MessageCopier:
 
 
 def _runs(offsets: Numbers, sizes: Numbers) -> Iterator[tuple[int, int]]:
-    """The byte ranges of messages that lie one behind the other, with their frame headers."""
+    """The byte ranges of messages that follow each other, with their frame headers."""
     starts, stops = offsets - np.uint64(MESSAGE_HEADER_SIZE), offsets + sizes
     begins = np.ones(len(starts), dtype=bool)
     begins[1:] = starts[1:] != stops[:-1]
@@ -286,7 +286,7 @@ class Listed:
         return int(self.table.num_rows.sum())
 
     def placed(self, store: StoreEntry, start: int) -> ChunkTable:  # noqa: ARG002 (it is that of the part)
-        """The same chunks in a file where their messages lie one behind the other from byte ``start`` on."""
+        """The same chunks in a file where their messages follow each other from byte ``start`` on."""
         return self.table.placed(start)
 
 
@@ -301,14 +301,14 @@ class Run(Listed, ABC):
         return int(self.sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
 
     def placed(self, store: StoreEntry, start: int) -> ChunkTable:
-        """The same chunks in a file where they lie from byte ``start`` on, and belong to ``store``."""
+        """The same chunks in a file where they are from byte ``start`` on, and belong to ``store``."""
         return self.table.placed(start, self.sizes_in(store))
 
     @abstractmethod
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """Append the messages at the position of the descriptor ``target``, ``start`` bytes into its file.
 
-        False where they do not lie where they should, or can't be copied without being parsed; then nothing is
+        False where they are not where they should, or can't be copied without being parsed; then nothing is
         written. Raises :class:`ReadError` where a source ends before, :class:`WriteError` for ``destination``.
         """
 
@@ -330,7 +330,7 @@ class FileRun(Run):
     version: str | None = None
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
-        """As :meth:`Run.copy`; False where messages do not lie in the file as its footer has them.
+        """As :meth:`Run.copy`; False where messages are not in the file as its footer has them.
 
         Raises :class:`ReadError` too for a message that has another digest than it should.
         """
@@ -349,7 +349,7 @@ class FileRun(Run):
         return True
 
     def lies_as_listed(self, source: PositionalFile | None = None) -> bool:
-        """Return True if the messages lie in the file as in its footer, and so can be copied without being parsed."""
+        """Return True if the messages are in the file as in its footer, and so can be copied without being parsed."""
         try:
             if source is None:
                 with open_positional(self.path, self.version) as opened:
@@ -370,7 +370,7 @@ class RunRows:
 
     @property
     def sizes(self) -> Numbers:
-        """Their lengths, where they lie."""
+        """Their lengths, where they are."""
         return self.run.table.sizes[self.start : self.stop]
 
 
@@ -383,7 +383,7 @@ class VerifiedRun(Run):
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> VerifiedRun | None:
-        """Return the messages of ``chunks``, or None unless they all lie in few files of one store, written here."""
+        """Return the messages of ``chunks``, or None unless they all are in few files of one store, written here."""
         payloads: list[VerifiedPayload] = []
         entries: list[ChunkEntry] = []
         for chunk in chunks:

@@ -76,7 +76,7 @@ class LeafStatistics(NamedTuple):
 
     A chunk that is not ``is_known`` may have any values. Values that are neither null nor NaN are from ``low`` to
     ``high``; without any, ``low`` is larger. ``num_values`` are not null. ``nulls`` counts null values and rows without
-    one. ``texts`` are all that there are; None where they are not listed.
+    one. ``texts`` are all that there are; None if they are not listed.
     """
 
     is_known: Mask
@@ -618,7 +618,7 @@ class PieceStatistics:
                 for at, place in zip(cells.tolist(), into.tolist(), strict=True):
                     codes = self._codes(places["texts"].start + at)
                     if codes and max(codes) >= len(texts):
-                        raise ValueError("a cell has a text that there is not")
+                        raise ValueError("a cell refers to a text that does not exist")
                     leaf.texts[place] = None if codes is None else frozenset(texts[code] for code in codes)
                 continue
             low, high = _KINDS[kind]

@@ -10,7 +10,7 @@ rows where chunks are small), one behind the other, and a directory of them::
 Behind the times of some chunks comes a piece with their statistics (:mod:`.statistics`), in which no chunk has a place.
 Readers that do not know it pass over it, and times without it are read, too.
 
-The digest of the directory is told elsewhere, so each byte is verified before it is believed. 64-bit columns lie as
+The digest of the directory is told elsewhere, so each byte is verified before it is believed. 64-bit columns are as
 differences from one value to the next, byte by byte: first the lowest byte of all, last the highest. Validity that is
 the same for all rows of a chunk takes four bytes.
 
@@ -118,7 +118,7 @@ class TimesDirectory:
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces, which lie one behind the other."""
+        """Bytes of all pieces, which follow each other."""
         return int(self.sizes.sum())
 
     @property
@@ -127,7 +127,7 @@ class TimesDirectory:
         return bool((self.statistics_of(np.unique(self.places[:, 0])) >= 0).all())
 
     def statistics_of(self, pieces: Integers) -> Integers:
-        """The pieces with the statistics of the chunks of some pieces; -1 where there are none."""
+        """The pieces with the statistics of the chunks of some pieces; -1 if there are none."""
         behind = pieces + 1
         has_some = (behind < len(self.sizes)) & ~np.isin(behind, self.places[:, 0])
         return np.where(has_some, behind, -1)
@@ -145,7 +145,7 @@ class TimesDirectory:
     def from_bytes(cls, data: bytes) -> TimesDirectory:
         """The inverse of :meth:`to_bytes`. Raises ``ValueError``."""
         if len(data) < _COUNTS.size or len(data) != directory_size(data):
-            raise ValueError(f"its directory has {len(data)} bytes, which is not what it says")
+            raise ValueError(f"its directory has {len(data)} bytes, which contradicts its declared size")
         pieces, chunks = _COUNTS.unpack_from(data, len(data) - _COUNTS.size)
         piece_rows = np.frombuffer(data, _PIECE, pieces)
         places = np.frombuffer(data, _PLACE, chunks, pieces * _PIECE.itemsize)
@@ -190,7 +190,7 @@ def directory_size(tail: bytes) -> int:
 class Times:
     """The times of a recording's chunks, which are numbered as in its manifest. Pieces are read when they are needed.
 
-    They lie in the file ``path`` from byte ``start`` on. Raises ``ReadError`` for bytes that are not what was written.
+    They are in the file ``path`` from byte ``start`` on. Raises ``ReadError`` for bytes that are not what was written.
     """
 
     path: str
@@ -294,7 +294,7 @@ class Times:
 
     def _within(self, number: int, at: Integers) -> Integers:
         if int(at.max(initial=0)) >= len(self._pieces[number].shapes):
-            raise _unreadable(self.path, self.start, ValueError("a chunk has a place that does not exist"))
+            raise _unreadable(self.path, self.start, ValueError("a chunk has a location outside of the file"))
         return at
 
     def _load(self, numbers: Iterable[int]) -> None:
@@ -371,7 +371,7 @@ class Times:
         self._load_statistics(numbers[numbers >= 0].tolist())
 
     def read_pieces(self) -> bytes:
-        """The bytes of all pieces, as they lie there."""
+        """The bytes of all pieces, as they are there."""
         with open_positional(self.path, self.version) as file:
             return file.read(self.start, self.directory.size, what=_WHAT)
 

@@ -26,11 +26,11 @@ _MOST_FAULTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of reading all of a file or a store.
+    """The result of verifying a file or a store.
 
-    ``chunks`` and ``rows`` count what could be read, ``digests`` the chunks that were verified by one; None for a
-    format whose checksums are not of chunks. ``faults`` are in the order of the file, the first 1,000 of them;
-    ``more_faults`` counts those behind.
+    ``chunks`` and ``rows`` count the readable ones. ``digests`` counts the chunks that were verified by a digest; it is
+    None for formats without checksums of chunks. ``faults`` has the first 1,000 faults in the order of the file;
+    ``more_faults`` counts the others.
     """
 
     chunks: int = 0
@@ -40,14 +40,14 @@ class Verification:
     more_faults: int = 0
 
     def checked(self) -> Self:
-        """Itself, where nothing is wrong; else raises the first fault, a :class:`ReadError`."""
+        """Return this result if there is no fault; otherwise raise the first fault, a :class:`ReadError`."""
         if self.faults:
             raise self.faults[0]
         return self
 
 
 class Findings:
-    """The counts and faults of a verification while it goes on; threads may share it."""
+    """The counts and faults of a verification while it runs; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -180,7 +180,7 @@ class RrdWriter:
     """Writes one RRD, of any number of stores, to a path or a binary file at the position where the stream is to begin.
 
     Guarantee: nothing but a :meth:`finish` that returned makes a whole file; what a path opened is closed by it, by
-    :meth:`close` and by leaving a ``with`` block. Chunks of a store lie in the order they were given. Replacing a
+    :meth:`close` and by leaving a ``with`` block. Chunks of a store are in the order they were given. Replacing a
     file atomically is the caller's job. Raises :class:`WriteError`, of it :class:`NoSpaceError` for a full disk.
 
     >>> import io
@@ -361,7 +361,7 @@ _JOINED: Final = 1 << 16
 class MessageWriter:
     """Appends chunks of ``store`` to ``file``, from its current position; the output is a part of an RRD.
 
-    Guarantee: chunks lie in the order they were given. A chunk nobody has touched since it was read from an RRD
+    Guarantee: chunks are in the order they were given. A chunk nobody has touched since it was read from an RRD
     keeps its compressed bytes; the kernel copies them. Call :meth:`flush` at the end. Errors name ``path``.
 
     Entries have the digests of their messages, made of the bytes that are handed on for writing: nothing need be read

@@ -316,7 +316,7 @@ class Jvm:
         return Connection(int.from_bytes(data[:4], "big"), data[8:].decode("ascii"))
 
     def said(self) -> str:
-        """The last words of the master and of executors that ended; empty where there are none."""
+        """The last words of the master and of executors that ended; empty if there are none."""
         return "; ".join(dict.fromkeys(re.sub(r"Executor updated: \S+", "an executor", text) for text in self._said))
 
     def stop(self, patience: float) -> None:

@@ -133,7 +133,7 @@ def give_up_start() -> None:
 
 
 def stop_session() -> None:
-    """Stop the session that was made here with its processes and files; leave the user's alone."""
+    """Stop the session that chunkmill has made, with its processes and files. A session of the user is not stopped."""
     global _own
     with _lock:
         own, _own = _own, None

@@ -130,7 +130,7 @@ def _list(values: pa.Array, kind: pa.ListType) -> pa.Array:
 
 
 def _rounded(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times in microseconds; those that lie between two become the earlier."""
+    """Times in microseconds; those that are between two become the earlier."""
     if values.type.unit != "ns":
         return values.cast(kind, safe=False)
     ticks = values.cast(pa.int64())

@@ -27,7 +27,7 @@ class PlacedFile(NamedTuple):
 
 
 def files_at(place: Location) -> list[PlacedFile]:
-    """Return all files below a folder or prefix, sorted; none where it is missing. Links to folders are not followed.
+    """Return all files below a folder or prefix, sorted; none if it is missing. Links to folders are not followed.
 
     Raises ``ReadError`` if an object store cannot be listed.
     """

@@ -82,7 +82,7 @@ class Folder(ABC):
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """The names of the folders right in the folder, sorted; none where it is not there."""
+        """The names of the folders right in the folder, sorted; none if it is not there."""
 
     @abstractmethod
     def size(self, name: str) -> int:
@@ -164,7 +164,7 @@ class LocalFolder(Folder):
             yield from (f.name for f in entries if f.is_file())
 
     def folders(self) -> list[str]:
-        """The names of the folders right in the folder, sorted; none where it is not there."""
+        """The names of the folders right in the folder, sorted; none if it is not there."""
         try:
             with os.scandir(self.location) as entries:
                 return sorted(f.name for f in entries if f.is_dir())

@@ -403,7 +403,7 @@ def _check_allowed(address: str, shown: str) -> None:
         raise ReadError(
             f"{_origin(address)} may not be called",
             path=shown,
-            hint=f"Allowed are {allowed}; a server takes those of --allow, else {HOSTS_VARIABLE} names them.",
+            hint=f"Allowed are {allowed}. Set them with --allow of a server, or with {HOSTS_VARIABLE}.",
         )
 
 
@@ -483,7 +483,7 @@ def _read(response: Any, most: int, first: int | None, into: BinaryIO | None, sh
     begin = answer.range()[0] if is_range else None
     if is_range and first is not None and begin != first:
         raise ReadError(
-            f"the server gave bytes from {begin} on, and not from {first:,}",
+            f"the server gave bytes from {begin} on, not from {first:,}",
             path=shown,
             offset=first,
             hint="It does not understand ranges; download the file.",

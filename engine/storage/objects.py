@@ -54,7 +54,7 @@ def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, .
     """All objects with one of ``suffixes`` below a prefix, or that match a pattern, in the order of their keys.
 
     A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and what lies below
-    them, are left out. Raises ``SourceMissingError`` where there is none; what has a key that no request can name gives
+    them, are left out. Raises ``SourceMissingError`` if there is none; what has a key that no request can name gives
     a :class:`ReadWarning`.
     """
     import glob

@@ -1,6 +1,6 @@
 """Files and objects read by position, with lengths checked before memory is taken, and a cache of decoded chunks.
 
-A local one stays open while one chunk after the other is read from it, or as long as chunks lie in it.
+A local one stays open while one chunk after the other is read from it, or as long as chunks are in it.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ ANYWHERE: Final = 1 << 62
 """The end of a run of which nobody knows where it ends."""
 
 _MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""Files that stay open because chunks lie in them; those beyond are opened by name, and their versions checked."""
+"""Files that stay open because chunks are in them; those beyond are opened by name, and their versions checked."""
 
 
 class HeldFile(PositionalFile):
@@ -370,7 +370,7 @@ def keeping_open() -> Iterator[None]:
 
 
 def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> PositionalFile:
-    """A local file of ``version``, opened or still open, to be used until the next is asked for.
+    """A local file of ``version``, opened or still open, to be used until the next is requested.
 
     Raises as :class:`PositionalFile`, and :class:`ReadError` where it is not of that version any more.
     """
@@ -520,8 +520,8 @@ _OBJECT: Final = 4096
 class Recent(Generic[T]):
     """Things by their keys, of no more than so many bytes in all and each; threads may use it together.
 
-    Where there is no room any more, one that is drawn by lot goes: of what is asked for in turns, and is a little more
-    than fits, the oldest is always the next that is asked for.
+    Where there is no room any more, one that is drawn by lot goes: of what is requested in turns, and is a little more
+    than fits, the oldest is always the next that is requested.
     """
 
     def __init__(self, most_bytes: int = RECENT_BYTES, largest: int = RECENT_BYTES // 256) -> None:

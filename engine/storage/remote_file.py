@@ -62,7 +62,7 @@ class RemoteFile(io.RawIOBase):
     windows, whatever is read.
 
     Every read asks for the version that was there on opening (or ``version``, if given): an object that is replaced in
-    the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening where there is none; the object is not
+    the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening if there is none; the object is not
     asked for before the first read where the ``size`` of its version is given.
     """
 

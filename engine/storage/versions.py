@@ -68,7 +68,7 @@ def publish(
         if result is not None:
             return result
     raise WriteError(
-        f"others change {what} all the time, and this change was not made", path=path, hint=hint, transient=True
+        f"other writers keep changing {what}, so this change was not made", path=path, hint=hint, transient=True
     )
 
 

@@ -53,7 +53,7 @@ class KeptRecording(Kept):
 
 
 def segment_of(store: StoredChunks, segment_id: str) -> HeldRecording:
-    """Return the chunks of a store as a segment that queries are asked of."""
+    """Return the chunks of a store as a segment that queries run on."""
     recording = store._kept  # noqa: SLF001 (a store is made here)
     source = (
         StoreSource(str(recording.folder.path), tuple(recording.layers))

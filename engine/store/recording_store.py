@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class RecordingStore:
-    """The recordings of a store, as of the version that was the newest when it was opened, or of another.
+    """The recordings of a store at one version: by default the newest when the store was opened.
 
-    Later commits of a writer are not visible: ``open`` it again. Made by :class:`~chunkmill.engine.ingest.Ingest`
-    and ``chunkmill ingest``, and with one recording by :meth:`LazyChunkStream.collect`.
+    Later commits of a writer are not visible: ``open`` it again. :class:`~chunkmill.engine.ingest.Ingest` and
+    ``chunkmill ingest`` make stores; :meth:`LazyChunkStream.collect` makes one with a single recording.
 
     ::
 
@@ -63,7 +63,7 @@ class RecordingStore:
     def open(cls, path: str | os.PathLike[str], *, version: int | None = None) -> RecordingStore:
         """Open the store at a path or URL, at its newest version or another.
 
-        Raises ``SourceMissingError`` where there is none, ``ReadError`` where it is damaged.
+        Raises ``SourceMissingError`` if there is no store, and ``ReadError`` if it is damaged.
         """
         folder = RecordingsFolder(path)
         return cls(folder, folder.version(version))
@@ -75,7 +75,7 @@ class RecordingStore:
 
     @property
     def version(self) -> RecordingsVersion:
-        """The version that is open."""
+        """The number of the open version."""
         return self._version
 
     def versions(self) -> list[RecordingsVersion]:
@@ -83,15 +83,15 @@ class RecordingStore:
         return self._folder.versions()
 
     def recordings(self) -> list[RecordingEntry]:
-        """The entries of all recordings, one for each layer, in the order of their arrival. Blueprints are left out."""
+        """The entries of all recordings, one per layer, in the order of arrival. Blueprints are left out."""
         return [entry for entry in self._entries() if entry.kind != "blueprint"]
 
     def blueprints(self) -> list[RecordingEntry]:
-        """The entries of all blueprints that came with RRDs."""
+        """The entries of all blueprints from ingested RRDs."""
         return [entry for entry in self._entries() if entry.kind == "blueprint"]
 
     def entry(self, recording_id: str) -> RecordingEntry:
-        """Return the entry of a recording; of several layers that of ``base``, or the first.
+        """Return the entry of a recording. If it has several layers, this is the entry of ``base``, or else the first.
 
         Raises ``SourceMissingError`` for an unknown id.
         """
@@ -109,15 +109,15 @@ class RecordingStore:
         )
 
     def layers(self, recording_id: str) -> list[RecordingEntry]:
-        """Return the entries of all layers of a recording, in the order of their arrival; empty if it is missing."""
+        """Return the entries of all layers of a recording, in the order of arrival; an empty list if it is missing."""
         return self._entries().of_recording(recording_id)
 
     def recording(self, recording: str | RecordingEntry, *, layers: Collection[str] | None = None) -> LazyStore:
-        """The chunks of a recording, of all its layers, or of one entry's; each is read when it is used.
+        """The chunks of a recording: those of all its layers, or of one entry. Each chunk is read on use.
 
-        ``layers`` are the names of those that are wanted. Layers come one after the other, in the order of their
-        arrival. Raises ``SourceMissingError`` where there is no such recording, ``ReadError`` where its manifest is
-        damaged; and when they are used, for chunks of a file in place that was replaced since it was registered.
+        ``layers`` selects layers by name. Layers follow each other in the order of arrival. Raises
+        ``SourceMissingError`` if there is no such recording, and ``ReadError`` if its manifest is damaged. If a file
+        that was registered in place has been replaced, using its chunks raises ``ReadError``.
         """
         entries = [recording] if isinstance(recording, RecordingEntry) else self.layers(recording)
         wanted = [entry for entry in entries if layers is None or entry.layer in layers]
@@ -139,18 +139,18 @@ class RecordingStore:
         executor: str | None = None,
         ctx: datafusion.SessionContext | None = None,
     ) -> datafusion.DataFrame:
-        """The rows of all recordings by an index, each a segment; see :meth:`DatasetEntry.reader`.
+        """The rows of all recordings by an index; each recording is a segment. See :meth:`DatasetEntry.reader`.
 
-        ``contents`` are the entities, by default all but properties; ``ctx`` is the context of DataFusion that
-        evaluates it, by default one of its own; ``executor`` says who reads. No manifest is read before rows are
-        wanted.
+        ``contents`` are the entities, by default all except properties. ``ctx`` is the DataFusion context that
+        evaluates the query, by default a new one. ``executor`` selects where chunks are read. Manifests are read only
+        when rows are requested.
 
         Raises
         ------
         TypeError
-            ``contents`` or ``using_index_values`` are something else.
+            ``contents`` or ``using_index_values`` has another type.
         ValueError
-            There is no such index; or index values are given twice, or without an index.
+            There is no such index, or index values are given twice or without an index.
         """
         from ..frames import QueryFrame
 
@@ -167,9 +167,9 @@ class RecordingStore:
     def queried(
         self, query: Query, recording_ids: Collection[str] | None = None
     ) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the recordings as it sees them: all, or those of some ids.
+        """The columns of a query's result, and the recordings that it reads: all, or those with these ids.
 
-        Raises ``ValueError`` as :meth:`reader` does, ``ReadError`` where a schema is damaged.
+        Raises ``ValueError`` like :meth:`reader`, and ``ReadError`` if a schema is damaged.
         """
         schemas = SchemaFiles(self._folder)
         everything = SegmentLayers.of(summarised(self._folder, self._entries(), schemas).table, "recording")
@@ -187,10 +187,10 @@ class RecordingStore:
         master: str | None = None,
         progress: Progress = None,
     ) -> ExportReport:
-        """Write the recordings as a LeRobot dataset, or with ``append`` bring one up to date.
+        """Write the recordings as a LeRobot dataset, or with ``append`` update an existing one.
 
-        Then those that are new or were replaced are exported, and those that were deleted from the store are taken
-        out; if there are none, nothing is written. Guarantees and errors are those of :func:`write_lerobot`.
+        An update exports recordings that are new or were replaced, and removes those that were deleted from the store.
+        If there is nothing to do, nothing is written. Guarantees and errors are those of :func:`write_lerobot`.
         """
         given = {"append": append, "executor": executor, "master": master, "progress": progress}
         return cast("ExportReport", terminal("write_lerobot")(self, path, spec, **given))
@@ -198,9 +198,9 @@ class RecordingStore:
     def vacuum(self, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
         """Remove old versions, and files left by crashed runs; return the bytes freed.
 
-        The newest ``keep`` versions stay, and those younger than ``older_than_seconds``. Where there is something to
-        remove, a version is published first that has the same recordings; it is not counted. This object keeps
-        showing the version that it opened, as far as its files are there.
+        The newest ``keep`` versions are kept, and those younger than ``older_than_seconds``. If there is something to
+        remove, a new version with the same recordings is published first; it does not count. This object stays at the
+        version that it opened, as far as its files still exist.
 
         Raises
         ------
@@ -219,19 +219,20 @@ class RecordingStore:
         conf: Mapping[str, str] | None = None,
         progress: Progress = None,
     ) -> CompactionReport:
-        """Join small files and drop replaced data: a new version with the same recordings.
+        """Join small files and drop replaced data, in a new version with the same recordings.
 
-        Shards below ``min_shard`` bytes are joined, and those that are mostly dead are left behind; chunks are copied
-        as they are. With ``optimize`` recordings whose chunks are smaller than it wants are laid out anew, where
-        ``executor``, ``master`` and ``conf`` say; ``progress`` as for :meth:`LazyChunkStream.write_rrd`, of the
-        recordings of one commit after the other. This object goes on showing the version that it opened; old versions
-        stay until :meth:`vacuum`. A store that needs nothing of it gets no version.
+        Shards smaller than ``min_shard`` bytes are joined, and shards that hold mostly replaced data are rewritten.
+        Chunks are copied unchanged. With ``optimize``, recordings with chunks smaller than this profile are given a new
+        layout. ``executor``, ``master`` and ``conf`` select where this runs. ``progress`` is as for
+        :meth:`LazyChunkStream.write_rrd`; it restarts for the recordings of each commit. This object stays at the
+        version that it opened. Old versions are kept until :meth:`vacuum`. If there is nothing to do, no version is
+        made.
 
         Raises
         ------
         WriteError
-            Another process writes to the store, or it cannot be written. Nothing has changed then; after a
-            ``CommitUnknownError`` it is not known whether the new version is there.
+            Another process writes to the store, or it cannot be written. The store is then unchanged. After a
+            ``CommitUnknownError`` it is unknown whether the new version exists.
         """
         with Lease.take(self._folder.path, "compact") as lease:
             writer = StoreWriter(self._folder, lease)

@@ -1,6 +1,6 @@
 """A plan as a picture: one SVG by itself, no script, nothing fetched, legible on light and dark.
 
-Columns lie from left to right, ordered so that few arrows cross, after Sugiyama, Tagawa and Toda, "Methods for Visual
+Columns are from left to right, ordered so that few arrows cross, after Sugiyama, Tagawa and Toda, "Methods for Visual
 Understanding of Hierarchical System Structures" (1981): columns by the longest way from a source, arrows over several
 columns cut by bends, and rows ordered by the mean of their neighbours in the column before, and in the one behind, in
 turn. Places are in pixels, y downwards.

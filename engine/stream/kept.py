@@ -12,8 +12,8 @@ from ..rrd import StoreEntry
 class StoreVersion:
     """One version of a kept store of one recording.
 
-    ``created`` is in seconds since the epoch; ``bytes`` are those of its chunks as stored; ``first``: the number of
-    the first version that counts, as earlier ones are removed.
+    ``created`` is in seconds since the epoch. ``bytes`` is the stored size of its chunks. ``first`` is the number of
+    the first existing version, as earlier ones are removed.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Kept(ABC):
     """The store of recordings that keeps the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
 
     version: StoreVersion
-    """The version that is open."""
+    """The number of the open version."""
 
     @abstractmethod
     def versions(self) -> list[StoreVersion]:

@@ -90,14 +90,14 @@ _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g.
 class LazyChunkStream(Frames):
     """A lazy pipeline over chunks: they are read, transformed and written when a terminal runs, not before.
 
-    Builders (``filter``, ``drop``, ``split``, ``merge``, ``map``, ``flat_map``) consume the streams they are called
-    on: afterwards only the new stream may be used, and the old one raises ``ValueError``. Terminals (``to_chunks``,
-    iteration, ``write_rrd``) do not consume: each runs the pipeline again.
+    Builders (``filter``, ``drop``, ``split``, ``merge``, ``map``, ``flat_map``) consume the streams they are called on.
+    Afterwards, use only the new stream; the old one raises ``ValueError``. Terminals (``to_chunks``, iteration,
+    ``write_rrd``) do not consume a stream. Each runs the pipeline again.
 
-    Order: the chunks of one source keep their order; a merge gives the first input's chunks, then the second's, and so
-    on; branches of one split that meet again stay in the order of their source. Two runs over the same bytes give the
-    same chunks in the same order, under every executor. Ids of the chunks and rows that a run makes ascend in that
-    order; but for the start time in them, they are the same in every run and every attempt of a task.
+    Order: the chunks of a source keep their order. A merge gives the first input's chunks, then the second's, and so
+    on; if it merges branches of one split, the chunks are in the order of their source. Two runs over the same bytes
+    give the same chunks in the same order, with every executor. Ids of new chunks and rows ascend in that order. Except
+    for the start time that they contain, they are the same in every run and every attempt of a task.
 
     >>> from chunkmill.engine.chunk import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
@@ -121,28 +121,31 @@ class LazyChunkStream(Frames):
 
     @staticmethod
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
-        """A stream over existing chunks. Each terminal iterates over them again; a consumed generator: ``UsageError``.
+        """A stream over existing chunks.
 
-        A generator is closed when the terminal ends, even if it is not exhausted. Under Spark the chunks are first
-        written to the scratch folder, from where tasks read them.
+        Each terminal iterates over them again; a consumed generator raises ``UsageError``.
+
+        A generator is closed when the terminal ends, even if it is not exhausted. With Spark, the chunks are first
+        written to the scratch folder, and tasks read them from there.
         """
         return LazyChunkStream(SourceNode(IteratedSource(chunks)))
 
     @staticmethod
     def from_spark(frame: DataFrame) -> LazyChunkStream:
-        """A stream over the chunks of a DataFrame: one of :meth:`to_spark`, or of a data source ``chunkmill.*``.
+        """A stream over the chunks of a DataFrame that :meth:`to_spark` or a data source ``chunkmill.*`` has made.
 
-        With a column ``payload``, a stage of tasks writes the chunks to scratch parts; of the other columns only
-        ``task`` and ``position``, the order, are used. Without it, rows refer to stored chunks (``path``, ``offset``,
-        ``size``), which are read when they are used; if the columns that describe the chunks are there too, filters
-        on entity, timeline and ``is_static`` read nothing. Each terminal runs the DataFrame again.
+        With a column ``payload``, a stage of tasks writes the chunks to scratch parts. The columns ``task`` and
+        ``position`` give the order; other columns are not used. Without it, rows refer to stored chunks (``path``,
+        ``offset``, ``size``), which are read on use. If the frame also has the columns that describe the chunks,
+        filters on entity, timeline and ``is_static`` read nothing. Each terminal runs the DataFrame again.
 
         Raises
         ------
         UsageError
-            The DataFrame lacks these columns; or, in a terminal, a row refers to no chunk, or describes another one.
+            The DataFrame lacks these columns; or, in a terminal, a row does not refer to a chunk, or describes a
+            different one.
         ReadError
-            In a terminal: a payload is not a chunk, or there is no chunk where a row says.
+            In a terminal, a payload is not a chunk, or there is no chunk at the location in a row.
         """
         return LazyChunkStream(SourceNode(FrameSource(frame)))
 
@@ -150,14 +153,14 @@ class LazyChunkStream(Frames):
     def from_stream(frame: DataFrame) -> LazyChunkStream:
         """A stream over the chunks of a streaming DataFrame, such as one of ``readStream.format("chunkmill")``.
 
-        Its only terminal is ``to_spark(payload=True)``, which returns a streaming DataFrame; everything between the
-        two is one ``mapInArrow`` stage. The rows are those of :meth:`from_spark`; chunks made from a row keep its
-        ``path`` and recording. Order: that of the rows within a partition. A DataFrame that does not stream works too.
+        Its only terminal is ``to_spark(payload=True)``, which returns a streaming DataFrame. All operators in between
+        form one ``mapInArrow`` stage. Rows are as for :meth:`from_spark`. Chunks made from a row keep its ``path`` and
+        recording. Order: within a partition, the order of the rows. A DataFrame that is not streaming works too.
 
         Raises
         ------
         UsageError
-            The DataFrame has no chunks; or another terminal was called, or other streams were merged in.
+            The DataFrame has no chunks, another terminal was called, or another stream was merged in.
         """
         check_frame(frame)
         return LazyChunkStream(SourceNode(RowsSource(frame)))
@@ -172,10 +175,10 @@ class LazyChunkStream(Frames):
         is_static: bool | None = None,
         components: Components | None = None,
     ) -> LazyChunkStream:
-        """Keep the chunks for which every given predicate holds; with ``components``, only those columns of them.
+        """Keep the chunks that match all given predicates; with ``components``, keep only those columns.
 
         ``content`` is an entity path expression, a list of them or a :class:`ContentFilter`; ``components`` holds names
-        or descriptors. Without ``components`` chunks pass unchanged, and nothing is decoded; with it they are new
+        or descriptors. Without ``components``, chunks pass unchanged, and nothing is decoded. With it, they are new
         chunks (fresh ids, same row ids).
         """
         return self._then(Filter(Selection.of(content, has_timeline, is_static, components)))
@@ -188,7 +191,10 @@ class LazyChunkStream(Frames):
         is_static: bool | None = None,
         components: Components | None = None,
     ) -> LazyChunkStream:
-        """The complement of :meth:`filter`: everything it would not keep. Without arguments: nothing is left."""
+        """The complement of :meth:`filter`: keep everything that it would remove.
+
+        Without arguments, nothing is left.
+        """
         return self._then(Filter(Selection.of(content, has_timeline, is_static, components), drops=True))
 
     def split(
@@ -199,19 +205,25 @@ class LazyChunkStream(Frames):
         is_static: bool | None = None,
         components: Components | None = None,
     ) -> tuple[LazyChunkStream, LazyChunkStream]:
-        """``(filter, drop)`` of the same selection; if both are merged again, the source is read once."""
+        """Return the pair ``(filter, drop)`` of the same selection.
+
+        If both are merged again, the source is read only once.
+        """
         selected, rest = branches(Selection.of(content, has_timeline, is_static, components), self._take())
         return LazyChunkStream(selected), LazyChunkStream(rest)
 
     def map(self, fn: Callable[[Chunk], Chunk]) -> LazyChunkStream:
-        """Call ``fn`` on each chunk. It runs in the tasks: its side effects stay there, except inline."""
+        """Call ``fn`` on each chunk.
+
+        The function runs in tasks, so its side effects stay there, except with the inline executor.
+        """
         return self._then(Map(fn))
 
     def flat_map(self, fn: Callable[[Chunk], Iterable[Chunk]]) -> LazyChunkStream:
         """Call ``fn`` on each chunk and pass on all chunks it returns, in order.
 
-        ``fn`` may be a generator that holds a resource. It is closed when its task ends, however that ends: by a
-        failure of whatever comes after it, or because the rest is not wanted.
+        ``fn`` may be a generator that holds a resource. The generator is closed when its task ends, also if a later
+        operator fails or the remaining chunks are not needed.
         """
         return self._then(FlatMap(fn))
 
@@ -226,12 +238,12 @@ class LazyChunkStream(Frames):
     ) -> LazyChunkStream:
         """Apply one lens or several to each chunk.
 
-        ``output_mode`` decides about chunks and columns that no lens matches: ``"drop_unmatched"`` (only what lenses
-        made), ``"forward_unmatched"`` (and what none matched), ``"forward_all"`` (and the originals). Entities that
-        ``content`` does not match pass unchanged. With ``on_error="skip"`` a chunk on which a lens fails is left out
-        and logged, with ``"raise"`` the run fails with entity, component, selector and chunk; with ``"quarantine"`` the
-        chunk and its error become a row of the Lance table at ``quarantine``, once the run has succeeded, and the rest
-        goes through.
+        ``output_mode`` sets the output: ``"drop_unmatched"`` gives only the results of lenses, ``"forward_unmatched"``
+        also the chunks and columns that no lens matches, and ``"forward_all"`` also the originals. Entities that
+        ``content`` does not match pass unchanged. ``on_error`` decides about a chunk on which a lens fails. With
+        ``"raise"`` the run fails, and the error names entity, component, selector and chunk. With ``"skip"`` the chunk
+        is left out and logged. With ``"quarantine"`` it is left out, and once the run has succeeded, the chunk and its
+        error become a row of the Lance table at ``quarantine``.
         """
         entities = None if content is None else content_filter(content)
         table = None if quarantine is None else QuarantineTable.at(quarantine)
@@ -258,9 +270,10 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> list[Chunk]:
-        """Run the pipeline and return its chunks. On Spark, those of 1 KiB or more stay in scratch until they are used.
+        """Run the pipeline and return its chunks.
 
-        Chunks that are only selected from a list or tuple given to :meth:`from_iter` are the same objects.
+        On Spark, chunks of 1 KiB or more stay in scratch until they are used.
+        If :meth:`from_iter` got a list or tuple and chunks are only selected from it, the results are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
         if chosen == "inline" or needs_no_task(self._live_node()):
@@ -291,10 +304,10 @@ class LazyChunkStream(Frames):
     ) -> RunReport:
         """Run the pipeline into one RRD file with a footer, or with ``shards`` into a folder of them.
 
-        Guarantee: the file appears complete or not at all; an existing file of that name stays until then.
-        Chunks that no operator touched are copied without being decoded. A folder must not exist yet, or be empty; it
-        appears with all its shards (``shard-00000.rrd`` …), each of at most ``shard_bytes`` (a larger chunk gets one
-        of its own) and each a complete RRD of the same recording, so that nothing has to be joined.
+        Guarantee: the file appears complete or not at all. Until then an existing file of that name is kept. Chunks
+        that no operator touched are copied without being decoded. A folder must be new or empty. It appears with all
+        its shards (``shard-00000.rrd`` …). Each shard is a complete RRD of the same recording, so nothing has to be
+        joined. A shard has at most ``shard_bytes``; a larger chunk gets a shard of its own.
 
         Raises
         ------
@@ -303,8 +316,8 @@ class LazyChunkStream(Frames):
         WriteError, NoSpaceError
             The destination cannot be written.
         PipelineError
-            A function given to ``map`` or ``flat_map`` cannot be pickled, or raised an exception that cannot be; every
-            other is raised as it is, with notes that say where.
+            A function given to ``map`` or ``flat_map`` cannot be pickled, or raised an exception that cannot be
+            pickled. Other exceptions of the function are raised unchanged, with notes on where they occurred.
         """
         for name, value in (("application_id", application_id), ("recording_id", recording_id)):
             check_argument(name, value, str)
@@ -325,10 +338,10 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> ExportReport:
-        """Run the pipeline into a LeRobot dataset, or with ``append`` add the recording to one.
+        """Run the pipeline and write a LeRobot dataset, or with ``append`` add the recording to an existing one.
 
-        ``spec`` is an :class:`ExportSpec`, a mapping for one, or a file. A recording of this id that the dataset has is
-        replaced. Guarantees and errors are those of :func:`write_lerobot`, which takes several recordings.
+        ``spec`` is an :class:`ExportSpec`, a mapping, or a file. If the dataset has a recording with this id, it is
+        replaced. Guarantees and errors are those of :func:`write_lerobot`, which accepts several recordings.
         """
         given = {"append": append, "executor": executor, "master": master, "progress": progress}
         return cast("ExportReport", terminal("write_recording")(self, path, spec, recording_id, **given))
@@ -344,10 +357,10 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> RunReport:
-        """Run the pipeline into one MCAP: chunked, indexed, sorted by log time, with CRCs and statistics.
+        """Run the pipeline and write one MCAP: chunked, indexed, sorted by log time, with CRCs and statistics.
 
-        Records of MCAPs, bags and rosbag2 are copied as they are stored if only filters and merges follow them;
-        otherwise messages are made of the chunks. Options, guarantees and errors are those of :func:`write_mcap`.
+        If the stream has only filters and merges, records of MCAPs, bags and rosbag2 are copied as they are stored.
+        Otherwise messages are made from the chunks. Options, guarantees and errors are those of :func:`write_mcap`.
         """
         given = {"executor": executor, "master": master, "progress": progress}
         write = terminal("write_mcap")
@@ -363,7 +376,7 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> RunReport:
-        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`, whose class states its guarantees."""
+        """Run the pipeline into a :class:`~chunkmill.engine.execution.Sink`. Its class documents its guarantees."""
         with self._ready(executor, master, progress, type(sink).__name__) as (plan, options):
             return write_to(sink, plan, options)
 
@@ -379,12 +392,12 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> ChunkStore:
-        """Run the pipeline into a :class:`ChunkStore`, whose chunks are on disk: it may be larger than memory.
+        """Run the pipeline into a :class:`ChunkStore`. Its chunks are on disk, so it may be larger than memory.
 
-        By default it is in the scratch folder as long as it is used; with ``into`` in a folder that is kept, as a
-        new version of a :class:`RecordingStore` with this recording alone, in shards of about ``shard_bytes`` bytes.
+        By default it is in the scratch folder while it is used. With ``into`` it is kept in that folder, as a new
+        version of a :class:`RecordingStore` that holds only this recording, in shards of about ``shard_bytes`` bytes.
 
-        ``optimize`` is an :class:`OptimizationProfile`; without one, chunks are only split and merged as a viewer
+        ``optimize`` is an :class:`OptimizationProfile`. Without one, chunks are only split and merged as the viewer
         does on insertion.
         """
         if optimize is not None:
@@ -403,27 +416,29 @@ class LazyChunkStream(Frames):
         spark: SparkSession | None = None,
         **choices: Unpack[RowChoices],
     ) -> DataFrame:
-        """The stream as a Spark DataFrame, made by one ``mapInArrow`` stage: its chunks, a row each, or its values.
+        """Return the chunks of the stream, or its values, as a Spark DataFrame made by one ``mapInArrow`` stage.
 
-        With ``contents``, or ``index``, ``columns`` and the like, rows are values: those of :meth:`to_arrow`, in no
-        order, in the types of Spark. Each action runs the pipeline; if its source does not know the columns, it is
-        run once here to find them. Otherwise rows are chunks, with columns ``task, position`` (the order), ``chunk_id,
-        entity_path, is_static, num_rows, timelines, components, types`` (what a header says), ``path, offset, size,
-        uncompressed_size, digest`` (where it is stored); :data:`~chunkmill.engine.execution.COLUMNS` has their types.
+        With ``contents``, ``index``, ``columns`` and the like, rows are values: the rows of :meth:`to_arrow` in Spark's
+        types, without an order. Each action runs the pipeline. If the source does not know the columns, this call runs
+        it once to find them. Otherwise rows are chunks, with the columns ``task, position`` (the order), ``chunk_id,
+        entity_path, is_static, num_rows, timelines, components, types`` (the header) and ``path, offset, size,
+        uncompressed_size, digest`` (the location). :data:`~chunkmill.engine.execution.COLUMNS` has their types.
 
-        Without ``payload``, rows refer to parts. The first action on the frame runs the pipeline and writes them;
-        further actions, and frames derived from this one, see the same rows. They are in the scratch folder until
-        the Spark session ends, at the latest until this Python ends; or in the new folder ``into``, which stays, with
-        a digest of each chunk that is verified on reading: then the rows may be saved and used later.
+        Without ``payload``, rows refer to parts, which are files of chunks. The first action on the frame runs the
+        pipeline and writes the parts. Further actions, and frames derived from this one, see the same rows. Parts are
+        in the scratch folder until the Spark session or this Python process ends. With ``into`` they are kept in that
+        new folder, with a digest of each chunk that is verified on reading; you may then save the rows and use them
+        later.
 
-        With ``payload`` each row carries its chunk as an Arrow IPC stream, below 64 MiB: larger chunks come in
-        several rows, as chunks of fewer rows. Nothing is stored; each action runs the pipeline again, which gives the
-        same chunks under the same ids.
+        With ``payload`` each row contains its chunk as an Arrow IPC stream of less than 64 MiB. Larger chunks are split
+        into chunks of fewer rows. Nothing is stored. Each action runs the pipeline again, and gives the same chunks
+        with the same ids.
 
-        Sources are divided into splits immediately. Errors of tasks come as Spark's ``PythonException``, with the
-        project's error and its code in the text. ``spark`` is the session to use, by default :func:`get_session`.
+        Sources are divided into splits immediately. Errors of tasks are raised as Spark's ``PythonException``, whose
+        text contains the error of chunkmill and its code. ``spark`` is the session to use, by default
+        :func:`get_session`.
 
-        Raises ``WriteError`` where ``into`` is not empty, ``UsageError`` for ``into`` with ``payload``.
+        Raises ``WriteError`` if ``into`` is not empty, and ``UsageError`` for ``into`` with ``payload``.
         """
         if contents is not None or choices:
             if payload or into is not None:
@@ -445,7 +460,10 @@ class LazyChunkStream(Frames):
         return chunk_frame(plan, session, payload=payload, into=None if into is None else local_path(into))
 
     def explain(self, *, executor: str | None = None) -> str:
-        """The plan as text: sources, splits, the fused stage, and what passes through undecoded. Reads no chunk."""
+        """Return the plan as text: sources, splits, the fused stage, and the data that passes through undecoded.
+
+        Reads no chunk.
+        """
         executor_name(executor)
         node = self._live_node()
         return explain_plan(node, compile_plan(node, None if rows_in(node) is None else RowsSource.travelling))
@@ -531,7 +549,7 @@ class StoredChunks:
         return Schema.from_headers(chain((c.header for c in self._chunks), self._silent))
 
     def segment(self, segment_id: str) -> HeldRecording:
-        """Return the chunks as a segment that queries are asked of."""
+        """Return the chunks as a segment that queries run on."""
         return cast("HeldRecording", terminal("segment_of")(self, segment_id))
 
     def summary(self) -> str:
@@ -566,7 +584,7 @@ class StoredChunks:
         Raises
         ------
         TypeError
-            ``contents`` or ``using_index_values`` are something else.
+            ``contents`` or ``using_index_values`` has another type.
         ValueError
             There is no such index; index values are given twice, or without an index; or chunks have a component in
             types that do not go together.
@@ -651,8 +669,8 @@ class StoredChunks:
 class ChunkStore(StoredChunks):
     """The chunks of a recording, by ascending chunk id. Immutable.
 
-    Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Collected chunks are on disk
-    and are read when they are used, so a store may be larger than memory; each is then verified by its digest.
+    Made by :meth:`from_chunks`, :meth:`LazyChunkStream.collect` or :meth:`open`. Collected chunks are stored on disk
+    and read on use, so a store may be larger than memory. Each chunk is verified by its digest when it is read.
 
     Order: ascending chunk id, for iteration, ``stream`` and ``write_rrd``.
     """
@@ -664,8 +682,8 @@ class ChunkStore(StoredChunks):
     def from_chunks(chunks: Iterable[Chunk]) -> ChunkStore:
         """A store of the given chunks, in memory. Nothing is merged or split.
 
-        Chunks without rows or components, and chunks given twice, are left out; static chunks that newer ones
-        overwrite whole are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
+        Chunks without rows or components, and duplicates, are left out. Static chunks that newer ones overwrite
+        completely are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
         anything but a chunk.
         """
         from ..optimisation import OptimizationProfile, optimised
@@ -677,21 +695,23 @@ class ChunkStore(StoredChunks):
     def open(path: str | os.PathLike[str], *, version: int | None = None) -> LazyStore:
         """Open a kept store of one recording, as it was at ``version`` (by default the newest).
 
-        Reads the manifest only; the chunks come by ascending chunk id. Raises ``SourceMissingError`` if there is no
-        store, ``ReadError`` if it is damaged, and ``UsageError`` for one with several recordings.
+        Reads only the manifest. The chunks are in the order of their ids. Raises ``SourceMissingError`` if there is no
+        store, ``ReadError`` if it is damaged, and ``UsageError`` if it holds several recordings.
         """
         return cast("LazyStore", terminal("open_recording")(path, version))
 
 
 class LazyStore(StoredChunks):
-    """The chunks of a recording in the order of its manifest. Length, schema and summary read no chunk.
+    """The chunks of a recording in the order of its manifest.
+
+    Length, schema and summary are available without reading a chunk.
 
     Made by :meth:`RrdReader.store`, :meth:`ChunkStore.open` and :meth:`RecordingStore.recording`.
     """
 
     @property
     def version(self) -> StoreVersion | None:
-        """The version that is open, of a kept store."""
+        """The open version of a kept store."""
         return None if self._kept is None else self._kept.version
 
 

@@ -39,9 +39,9 @@ class _Rule:
 class ContentFilter:
     """An immutable set of include and exclude rules over entity paths.
 
-    The most specific rule that matches an entity decides: the deeper path, and for one path the exact rule before the
-    subtree. The same rule given twice: the last one. An entity that no rule matches is excluded. Recording properties
-    (``/__properties/**``) are excluded unless a rule names them.
+    The most specific matching rule decides: a deeper path wins, and for the same path an exact rule wins over a
+    subtree. If a rule is given twice, the last one counts. An entity that no rule matches is excluded. Recording
+    properties (``/__properties/**``) are excluded unless a rule names them.
 
     >>> f = ContentFilter.everything().exclude("/camera/**")
     >>> f.to_exprs()
@@ -61,12 +61,15 @@ class ContentFilter:
 
     @classmethod
     def of(cls, content: Content) -> ContentFilter:
-        """The filter that an argument means: a filter, an expression, or several. Raises ``TypeError`` for others."""
+        """Make a filter of an argument: a filter, an expression, or several expressions.
+
+        Raises ``TypeError`` for others.
+        """
         return content_filter(content)
 
     @classmethod
     def everything(cls) -> ContentFilter:
-        """All entities but the recording properties."""
+        """A filter that includes all entities except the recording properties."""
         return cls(["/**"])
 
     @classmethod
@@ -75,11 +78,11 @@ class ContentFilter:
         return cls()
 
     def include(self, path: str, *, subtree: bool = False) -> ContentFilter:
-        """A filter that also includes ``path``: an entity, or a subtree with ``/**``, which ``subtree`` appends."""
+        """A filter that also includes ``path``: an entity, or a subtree with ``/**``. ``subtree`` appends ``/**``."""
         return ContentFilter([*self._exprs, _expression(path, subtree)])
 
     def exclude(self, path: str, *, subtree: bool = False) -> ContentFilter:
-        """A filter that excludes ``path``: an entity, or a subtree with ``/**``, which ``subtree`` appends."""
+        """A filter that excludes ``path``: an entity, or a subtree with ``/**``. ``subtree`` appends ``/**``."""
         return ContentFilter([*self._exprs, "-" + _expression(path, subtree)])
 
     def include_properties(self) -> ContentFilter:
@@ -98,7 +101,7 @@ class ContentFilter:
         return is_included
 
     def nearest(self, entities: Collection[str]) -> str:
-        """Suggest the existing entities that its rules may mean.
+        """Suggest existing entities with names similar to those in the rules.
 
         >>> ContentFilter(["/imuu/**"]).nearest(["/imu", "/gps"])
         'Did you mean /imu?'

@@ -81,7 +81,7 @@ class Source(ABC, Generic[S]):
         """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
 
     def undivided(self) -> Sequence[S] | None:
-        """Return splits for which nothing is asked of a store, if a task can find out the rest by itself."""
+        """Return splits for which a store gets no request, if a task can find out the rest by itself."""
         return None
 
     def paths(self) -> Sequence[str]:
@@ -294,7 +294,7 @@ class ChunkSplit(Split):
 class ChunkListSource(Source[ChunkSplit]):
     """Chunks that are here already, most of them by reference; can be read any number of times.
 
-    Order: as given. Chunks pickle with their references, so tasks read payloads from where they lie; a chunk that has
+    Order: as given. Chunks pickle with their references, so tasks read payloads from where they are; a chunk that has
     only ever been in memory travels with its payload.
     """
 

@@ -119,7 +119,7 @@ class ColumnDecoder(ABC):
 
     @abstractmethod
     def decode(self, batch: FieldBatch, requests: Sequence[DecodeRequest]) -> Sequence[Any | None]:
-        """Return the value that each request wants: a tensor or an array, None where there is none.
+        """Return the value that each request wants: a tensor or an array, None if there is none.
 
         The index values of requests ascend.
         """
@@ -158,7 +158,7 @@ class ColumnReading:
         if path is not None:
             marks = source.columns.component(path)
             if marks is None:
-                raise UsageError(f"the decoder of {field.path} needs key frames that {path} marks, and it is not there")
+                raise UsageError(f"the decoder of {field.path} needs key frames from {path}, which is missing")
             self._keyframes = reader.marked(marks, int(wanted.max()))
 
     def chunks(self, column: ComponentColumnDescriptor) -> Integers:
@@ -170,7 +170,7 @@ class ColumnReading:
         return self._reader.needed(column, first, int(self._wanted.max()))
 
     def values(self, series: Series) -> list[npt.NDArray[Any] | None]:
-        """Have the decoder decode; the value of each sample, None where there is none.
+        """Have the decoder decode; the value of each sample, None if there is none.
 
         Raises ``ReadError`` for another number of values than was asked for.
         """

@@ -71,9 +71,9 @@ def as_tensors(sample: Sample) -> dict[str, Any]:
 
 
 def _repeated(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples once more. Raises ``ValueError`` where there are none."""
+    """Samples once more. Raises ``ValueError`` if there are none."""
     if not samples:
-        raise UsageError("all samples of the first batch are left out, and other ranks have theirs")
+        raise UsageError("all samples of this rank's first batch are left out, but other ranks have samples")
     return [{**sample, "is_repeat": True} for sample in samples]
 
 
@@ -82,7 +82,7 @@ def topology(rank: int | None, world: int | None) -> tuple[int, int]:
     if rank is not None and world is not None:
         return rank, world
     if rank is not None or world is not None:
-        raise UsageError("rank and world are given together")
+        raise UsageError("rank and world must be given together")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
@@ -261,7 +261,7 @@ class IterableSamples(IterableDataset[Any]):
             The state is of other sources, blocks, seed or strategy.
         """
         if state.get("version") != _STATE:
-            raise UsageError(f"this is no state of a job, or of another release: {state.get('version')!r}")
+            raise UsageError(f"this is not the state of a job, or it is from another release: {state.get('version')!r}")
         for name, value in self.job.fingerprint.items():
             if state.get(name) != value:
                 raise UsageError(
@@ -361,7 +361,7 @@ class MapSamples(Dataset[Any]):
         skipping = [name for name, field in fields.items() if field.fill == "skip"]
         if skipping:
             raise UsageError(
-                f'the field {skipping[0]!r} has fill="skip", and samples by their numbers cannot be left out',
+                f'the field {skipping[0]!r} has fill="skip", and samples selected by number cannot be left out',
                 hint='fill="none" gives None in the place of the value.',
             )
         self.job = TrainingJob.of(

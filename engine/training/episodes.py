@@ -95,7 +95,7 @@ def of_episodes(
 
 
 def _ticks(column: pa.ChunkedArray, name: str, kind: TimelineKind) -> list[int | None]:
-    """Index values as the index counts, None where there is none."""
+    """Index values as the index counts, None if there is none."""
     whole: pa.Array = column.combine_chunks()
     if pa.types.is_null(whole.type) or pa.types.is_integer(whole.type):
         return [None if some is None else int(some) for some in whole.to_pylist()]

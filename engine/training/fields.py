@@ -246,7 +246,7 @@ class ImageDecoder:
                     image = image.resize(self.size[::-1], box=box)
                 pixels = np.asarray(image)
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{len(blob)} bytes are no picture: {error}") from error
+            raise ValueError(f"{len(blob)} bytes are not an image: {error}") from error
         if pixels.ndim == 2:
             return pixels[None].copy()
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
@@ -329,7 +329,7 @@ def _warn_of_argument(argument: str, reason: str) -> None:
 
 
 def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:
-    """Return the bytes of the first value of each row, uncopied; None where there is none."""
+    """Return the bytes of the first value of each row, uncopied; None if there is none."""
     starts = np.asarray(values.offsets).astype(np.int64)
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     inner = values.values
@@ -400,7 +400,7 @@ class Field:
         if self.max_staleness is not None and not 0 <= self.max_staleness < math.inf:
             raise UsageError(f"max_staleness of {self.path}: expected 0 or more, got {self.max_staleness!r}")
         if self.select is not None and isinstance(self.decode, VideoFrameDecoder):
-            raise UsageError(f"select of {self.path}: samples of video are decoded as they are")
+            raise UsageError(f"select of {self.path}: samples of video cannot be selected")
         if self.fill not in (None, *_FILLS):
             raise UsageError(f"fill of {self.path}: expected one of {', '.join(_FILLS)}, got {self.fill!r}")
         if self.edges not in (None, *_EDGES):

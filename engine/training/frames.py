@@ -134,7 +134,7 @@ class SampleColumns:
         for name in names:
             if not isinstance(first[name], np.ndarray | bool | int | float):
                 raise UsageError(
-                    f"the field {name!r} has values of {type(first[name]).__name__}, which are no columns",
+                    f"the field {name!r} has values of {type(first[name]).__name__}, which cannot be columns",
                     hint='output_format="rgb" gives arrays.',
                 )
         return cls(index, kinds.pop(), tuple(FieldForm.of(name, np.asarray(first[name])) for name in names))

@@ -183,7 +183,7 @@ class TrainingJob:
         shapes = {(some.episodes is None, *some.episode_columns) for some in sources}
         if len(shapes) > 1:
             raise UsageError(
-                "the sources of a mixture have episodes, and the same episode_columns, all or none of them"
+                "either all sources of a mixture have episodes, with the same episode_columns, or none has"
             )
         if not any(map(len, indexes)):
             raise UsageError(
@@ -203,7 +203,7 @@ class TrainingJob:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The contents of the sources, and what orders them: the same where a job goes on."""
+        """The contents of the sources, and what orders them: the same if a job continues."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
         blocks = [
             xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))

@@ -172,7 +172,7 @@ class SampleManifest:
             Those to whom the samples are dealt.
         required_fields
             The fields that a sample has to have a value of, no older than their ``max_staleness``: by default all.
-            Of video the last marked key frame counts, or the beginning of its chunk where none is marked.
+            Of video the last marked key frame counts, or the beginning of its chunk if none is marked.
         scan_max_workers
             Taken for scripts that were written for Rerun: there is no server to ask.
 

@@ -385,7 +385,7 @@ def _computed(index: SampleIndex, executor: str | None, spark: SparkSession | No
 
 
 def _joined(name: str, rows: Sequence[Mapping[str, Any]]) -> FieldStatistics:
-    """The statistics of a field, of those of segments. Raises ``UsageError`` where there are none."""
+    """The statistics of a field, of those of segments. Raises ``UsageError`` if there are none."""
     shapes = sorted({tuple(row["shape"]) for row in rows})
     if not shapes:
         raise UsageError(f"the field {name!r} has no values, and no statistics")

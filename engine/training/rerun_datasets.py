@@ -211,9 +211,9 @@ _OURS: Final = ("sample", "is_repeat", EPISODE)
 
 
 class RerunMapDataset(MapSamples):
-    """Samples by their numbers, as Rerun's class of this name gives them. A batch that is asked for is read together.
+    """Samples by their numbers, as Rerun's class of this name gives them. A batch that is requested is read together.
 
-    A sample is a dict of its fields alone, None where one has no value.
+    A sample is a dict of its fields alone, None if one has no value.
 
     Parameters
     ----------

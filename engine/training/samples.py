@@ -124,9 +124,9 @@ class SampleIndex:
         pinned = source.pinned(index, paths)
         is_time = pinned.kind is not TimelineKind.SEQUENCE
         if is_time and timeline_sampling is None:
-            raise TypeError(f"the index {index!r} has times: say by timeline_sampling when samples are taken")
+            raise TypeError(f"the index {index!r} has times: give timeline_sampling to set when samples are taken")
         if not is_time and type(timeline_sampling) is FixedRateSampling:
-            raise UsageError(f"the index {index!r} has numbers, of which each whole one is a sample, and no rate")
+            raise UsageError(f"the index {index!r} has whole numbers, each of which is a sample, so it has no rate")
         before = after = 0
         for field in fields.values():
             offsets = field.offsets(is_time=is_time)
@@ -234,7 +234,7 @@ def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -
     if count > _MOST_SAMPLES:
         raise UsageError(
             f"segment {segment_id} has {count:.3g} samples at {sampling.rate_hz} Hz from {first} to {last} ns",
-            hint="Is a time of it wrong? RowSampling takes samples where rows are.",
+            hint="Check its times for outliers, or use RowSampling, which takes samples at rows.",
         )
     return sampling.times(first, last)
 
@@ -245,12 +245,12 @@ def check_names(fields: Mapping[str, Field], others: Sequence[str] = ()) -> None
     ``others`` are names of more that samples have.
     """
     if not fields:
-        raise UsageError("fields: a sample has one field at least")
+        raise UsageError("fields: a sample needs at least one field")
     masks = {f"{name}_is_pad" for name, field in fields.items() if field.window is not None}
     own = ("sample", "is_repeat", *masks)
     taken = sorted({*own, *others} & set(fields) | set(own) & set(others))
     if taken:
-        raise UsageError(f"the field {taken[0]!r} has a name that samples have for something else", hint="Rename it.")
+        raise UsageError(f"the field {taken[0]!r} has a name that is reserved in samples", hint="Rename it.")
 
 
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
@@ -299,7 +299,7 @@ Decode = Callable[[pa.ListArray, Integers], Any]
 """Makes values of rows of a component."""
 
 Values = Callable[[], list[npt.NDArray[Any] | None]]
-"""Gives the value at each time that a field of some samples wants, None where there is none."""
+"""Gives the value at each time that a field of some samples wants, None if there is none."""
 
 
 class SampleReader:
@@ -423,7 +423,7 @@ class SampleReader:
         return decode
 
     def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
-        """The event that counts at each time, flat; -1 where there is none, or it is too old."""
+        """The event that counts at each time, flat; -1 if there is none, or it is too old."""
         rows = series.latest(wanted + self._index.tolerance)
         if len(series.times):
             since, tolerance = series.times[np.maximum(rows, 0)], self._index.tolerance
@@ -542,7 +542,7 @@ class SampleReader:
             number = VIDEO_CODECS[given.lower()]
             if codec and codec[0] != number:
                 raise ReadError(
-                    f"{column.entity_path} of segment {reader.segment_id} says codec {codec[0]:#x}, and not {given}",
+                    f"{column.entity_path} of segment {reader.segment_id} has codec {codec[0]:#x}, not {given}",
                     hint="Leave codec out of the decoder: recordings say it.",
                 )
             codec = [number]
@@ -558,7 +558,7 @@ class SampleReader:
 def _decoded(
     field: Field, segment_id: str, series: Series, rows: Integers, decode: Decode | None = None
 ) -> list[npt.NDArray[Any] | None]:
-    """The values of events, None where there is no event."""
+    """The values of events, None if there is no event."""
     flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
     places = np.flatnonzero(rows >= 0)
     if not len(places):

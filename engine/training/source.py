@@ -112,7 +112,7 @@ class DataSource:
         if self.episodes is not None:
             object.__setattr__(self, "episodes", episodes_table(self.episodes))
         elif self.episode_columns:
-            raise UsageError("episode_columns are those of a table of episodes, and there is none")
+            raise UsageError("episode_columns need a table of episodes, and there is none")
         object.__setattr__(self, "dataset", _pinned(self.dataset, self.keep))
 
     @property
@@ -254,7 +254,7 @@ class Series(NamedTuple):
         return int(self.times.nbytes + self.values.nbytes)
 
     def latest(self, times: npt.NDArray[np.int64]) -> Integers:
-        """Return the number of the last event at or before each time; -1 where there is none."""
+        """Return the number of the last event at or before each time; -1 if there is none."""
         numbers: Integers = np.searchsorted(self.times, times, side="right") - 1
         return numbers
 
@@ -269,7 +269,7 @@ def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, 
 
 
 class SegmentReader:
-    """The events of one segment, read as they are asked for."""
+    """The events of one segment, read as they are requested."""
 
     def __init__(
         self,
@@ -379,7 +379,7 @@ class SegmentReader:
         if is_video and len(rows.rows(present)) > len(events.times):
             raise ReadError(
                 f"{column.entity_path} of segment {self.segment_id} has several samples of video at one value of"
-                f" {index!r}, of which only one would be decoded",
+                f" {index!r}, but only one of them would be decoded",
                 hint="Choose an index that counts each frame.",
             )
         arrays = rows.arrays(key, present.chunks)
@@ -400,7 +400,7 @@ class SegmentReader:
         return Series(events.times, joined, order)
 
     def static(self, entity: str, component: str) -> pa.ListArray | None:
-        """Return the static value of a component, or the one at the segment's first time; None where it has none."""
+        """Return the static value of a component, or the one at the segment's first time; None if it has none."""
         key = entity, component, self._segment.span
         if key not in self._static:
             self._static[key] = self._first(entity, component)

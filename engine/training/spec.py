@@ -57,7 +57,7 @@ class SampleSpec:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SampleSpec:
-        """Make a specification of a mapping, as YAML files have it.
+        """Make a specification from a mapping with the structure of the YAML files.
 
         Raises ``ValueError`` for what is missing, unknown or cannot be, with the key.
         """

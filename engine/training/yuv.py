@@ -50,7 +50,7 @@ class Yuv420Frame:
         height, width = self.y.shape[-2:]
         expected = (*self.y.shape[:-3], 2, -(-height // 2), -(-width // 2))
         if self.y.ndim < 3 or self.y.shape[-3] != 1 or tuple(self.uv.shape) != expected:
-            raise UsageError(f"planes of shapes {tuple(self.y.shape)} and {tuple(self.uv.shape)} are no YUV 4:2:0")
+            raise UsageError(f"planes of shapes {tuple(self.y.shape)} and {tuple(self.uv.shape)} are not YUV 4:2:0")
         if self.color_space not in (*WEIGHTS, "unspecified"):
             raise UsageError(f"color_space: expected one of {', '.join(WEIGHTS)}, got {self.color_space!r}")
         if self.color_range not in (*RANGES, "unspecified"):
@@ -117,7 +117,7 @@ class Yuv420Frame:
         if "unspecified" in (space, numbers):
             space = "bt601" if space == "unspecified" else space
             numbers = "limited" if numbers == "unspecified" else numbers
-            warnings.warn(ReadWarning(f"frames do not say what their colours mean: {space}, {numbers}"), stacklevel=2)
+            warnings.warn(ReadWarning(f"frames do not declare their colour space: {space}, {numbers}"), stacklevel=2)
         target = self.y.device if device is None else device
         y = self.y.to(target, dtype, non_blocking=non_blocking)
         uv = self.uv.to(target, dtype, non_blocking=non_blocking)

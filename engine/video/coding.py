@@ -114,7 +114,7 @@ class VideoTrack:
 
 
 class Demultiplexed:
-    """The track of a file, and its samples, which are read once, as they are asked for."""
+    """The track of a file, and its samples, which are read once, as they are requested."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ def demultiplex(
 
 
 def _edit_order(path: str, movie: bytes | None, track: int) -> list[tuple[int, int]] | None:
-    """The ticks in the file and when they are shown, of frames of several parts; None where there is one part.
+    """The ticks in the file and when they are shown, of frames of several parts; None if there is one part.
 
     Raises ``ReadError`` and ``UnsupportedError`` for a list of edits of which FFmpeg would show something else.
     """
@@ -273,7 +273,7 @@ def _edit_order(path: str, movie: bytes | None, track: int) -> list[tuple[int, i
 
 def _warn_of_rotation(path: str, track: int, turned: str | None) -> None:
     if turned is not None:
-        _warn(f"{path}: video track {track} is shown {turned}; its samples are as they were encoded, and not turned")
+        _warn(f"{path}: video track {track} is shown {turned}; its samples are not rotated")
 
 
 def _track(

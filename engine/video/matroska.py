@@ -49,7 +49,7 @@ class MatroskaTrack(NamedTuple):
 
 
 class Matroska(NamedTuple):
-    """The tracks of video, in the order of the file, and the blocks of each by its number; None where some hold several
+    """The tracks of video, in the order of the file, and the blocks of each by its number; None if some hold several
     frames.
     """
 

@@ -409,7 +409,7 @@ def _video(file: PositionalFile, data: bytes, track: int) -> PlainVideo:
     codec, picture, length_size, sets = _description(file, data, _one(table, b"stsd"), int(begins[0]), int(sizes[0]))
     rate = Fraction(scale * len(sizes), duration)
     if max(rate.numerator, rate.denominator) >= 1 << 31:
-        raise NotPlainError("its rate is no usual number")
+        raise NotPlainError("its rate is an unusual number")
     facts = {
         "codec": codec,
         "width": picture.width,
@@ -457,7 +457,7 @@ def _handler(data: bytes, track: dict[bytes, list[Span]]) -> bytes:
         if name == b"hdlr" and len(spans) == 1:
             at, _ = spans[0]
             return data[at + 8 : at + 12]
-    raise NotPlainError("it has a track of no kind")
+    raise NotPlainError("it has a track without a kind")
 
 
 def _children_of_any(data: bytes, span: Span) -> dict[bytes, list[Span]]:
@@ -465,11 +465,11 @@ def _children_of_any(data: bytes, span: Span) -> dict[bytes, list[Span]]:
 
 
 def _check_place(data: bytes, place: dict[bytes, list[Span]]) -> None:
-    """Check that samples are said to lie in the file itself."""
+    """Check that samples are said to are in the file itself."""
     at, end = _one(place, b"dref")
     entries = [(name, span) for name, spans in _children_of_any(data, (at + 8, end)).items() for span in spans]
     if len(entries) != 1:
-        raise NotPlainError("it has several places of data")
+        raise NotPlainError("it has several data references")
     name, (begin, _) = entries[0]
     if name != b"url " and not (name == b"alis" and data[begin + 3] & 1):
         raise NotPlainError("its data are in another file")
@@ -515,7 +515,7 @@ def _sizes(data: bytes, span: Span, file_size: int) -> Ticks:
 
 
 def _begins(data: bytes, table: dict[bytes, list[Span]], sizes: Ticks) -> Ticks:
-    """The offsets of samples in the file, by the chunks they lie in."""
+    """The offsets of samples in the file, by the chunks they are in."""
     kind = b"co64" if b"co64" in table else b"stco"
     if b"co64" in table and b"stco" in table:
         raise NotPlainError("it has two tables of chunks")
@@ -540,7 +540,7 @@ def _times(data: bytes, span: Span, count: int) -> tuple[Ticks, int]:
     runs = _numbers(data, span, 2)
     counts, steps = runs[:, 0], runs[:, 1]
     if int(counts.sum()) != count or (counts < 1).any() or (steps < 1).any() or (steps >= 1 << 31).any():
-        raise NotPlainError("its table of times is not one of its samples")
+        raise NotPlainError("its table of times does not match its samples")
     times = offsets_of(np.repeat(steps, counts))
     return times[:-1], int(times[-1])
 
@@ -649,7 +649,7 @@ def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
         raise NotPlainError("it has a table that is cut")
     runs = np.frombuffer(data, [("count", ">u4"), ("shift", ">i4")], entries, begin + 8)
     if int(runs["count"].astype(np.int64).sum()) != count:
-        raise NotPlainError("its table of shifts is not one of its samples")
+        raise NotPlainError("its table of shifts does not match its samples")
     return times + np.repeat(runs["shift"].astype(np.int64), runs["count"])
 
 
@@ -682,7 +682,7 @@ def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) 
 
 
 def rotation(movie: bytes, track: int) -> str | None:
-    """Return how a video track is shown turned, by the matrix in its head; None where it is shown as it is."""
+    """Return how a video track is shown turned, by the matrix in its head; None if it is shown as it is."""
     try:
         begin, _ = _one(_video_tracks(movie, _movie_boxes(movie))[track], b"tkhd")
         a, b, _, c, d = struct.unpack_from(">5i", movie, begin + (52 if movie[begin] else 40))

@@ -78,7 +78,7 @@ def joined(batches: Sequence[SampleBatch]) -> SampleBatch:
 
 
 def offsets_of(sizes: Iterable[int] | Ticks) -> Ticks:
-    """Return where each of things that lie behind each other begins, and where the last ends.
+    """Return where each of things that are behind each other begins, and where the last ends.
 
     >>> offsets_of([2, 3]).tolist()
     [0, 2, 5]

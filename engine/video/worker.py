@@ -207,7 +207,7 @@ def _check_index(stream: Any, size: int) -> None:
 
 
 class _Window:
-    """The ticks of the first sample that is wanted and of the first behind the last; None where there is no bound."""
+    """The ticks of the first sample that is wanted and of the first behind the last; None if there is no bound."""
 
     def __init__(self, stream: Any, start: list[int] | None, end: list[int] | None) -> None:
         base = stream.time_base
@@ -476,7 +476,7 @@ def _sound(frames: list[Any]) -> Iterator[Any]:
 
 
 class _Encoder:
-    """Frames encoded without reordering, key frames where they are asked for, parameter sets in band."""
+    """Frames encoded without reordering, key frames where they are requested, parameter sets in band."""
 
     def __init__(
         self, name: str, width: int, height: int, pixel_format: str, time_base: Fraction, request: dict[str, Any]

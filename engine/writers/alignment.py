@@ -77,9 +77,9 @@ class Alignment:
 class Aligned:
     """The samples that frames take: arrays with an item for each frame.
 
-    ``first`` and ``second`` are indexes of samples, in the order given; -1 where there is none. ``weight`` is that of
+    ``first`` and ``second`` are indexes of samples, in the order given; -1 if there is none. ``weight`` is that of
     the second, 0 where a value is a sample's own. ``staleness`` is the distance in nanoseconds to the nearer sample, 0
-    where there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
+    if there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
     """
 
     first: Ticks
@@ -201,7 +201,7 @@ def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np
         off = np.abs(np.linalg.norm(values[:, 3:], axis=1) - 1)
         if (off > _MOST_OFF).any():
             raise UsageError(
-                "the last four of seven numbers are no unit quaternion", hint="A pose is x, y, z, and a quaternion."
+                "the last four of seven numbers are not a unit quaternion", hint="A pose is x, y, z, and a quaternion."
             )
         rows[:, 3:] = slerped(values[:, 3:], aligned)
         return rows

@@ -225,7 +225,7 @@ def kind_of(transform: FrameTransform, width: int, rule: Rule, key: str, path: s
             hint="Give a selector that takes as many, in the order x, y, z, then the quaternion x, y, z, w.",
         )
     if rule is Rule.LINEAR and kind in ("rotation", "pose"):
-        raise UsageError(f"{key}.rule: the line is no way between rotations", path=path, hint="Take slerp.")
+        raise UsageError(f"{key}.rule: rotations cannot be interpolated linearly", path=path, hint="Take slerp.")
     return kind
 
 
@@ -298,14 +298,14 @@ def _joined(some: Sequence[_Edge]) -> _Edge:
 
 
 def _firsts(column: pa.ListArray) -> pa.Array:
-    """Return the first value of each list, null where there is none."""
+    """Return the first value of each list, null if there is none."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
     places = pa.array(np.asarray(column.offsets)[:-1].astype(np.int64), mask=lengths == 0)
     return column.values.take(places)
 
 
 def _vectors(column: pa.ListArray | None, default: Sequence[float], count: int) -> Floats:
-    """Return the first vector of each row, the default where there is none."""
+    """Return the first vector of each row, the default if there is none."""
     rows = np.tile(np.array(default), (count, 1))
     if column is not None:
         values = _firsts(column)

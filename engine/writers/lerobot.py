@@ -71,40 +71,40 @@ def write_lerobot(
 ) -> ExportReport:
     """Write recordings as a LeRobot dataset of version 3.0; each recording is a task.
 
-    Guarantee: the dataset appears whole, in one step, or not at all; one that is there stays as it is until then.
-    Episodes are in the order of the recordings, and of their times within each. A stream is run once.
+    Guarantee: the dataset appears completely, in one step, or not at all. An existing dataset is unchanged until then.
+    Episodes are in the order of the recordings, and by time within each. Each stream is run once.
 
     Parameters
     ----------
     recordings
-        Streams by the names of the recordings; a store of recordings, a dataset or a view of one; or several.
+        A mapping from recording names to streams; a store of recordings, a dataset or a view; or several of these.
     destination
-        A local folder that is new or empty. With ``append``, one that this function wrote by the same specification:
-        recordings whose name and digest it has are left out, and those with its name and another digest, other labels,
-        or without a digest, are replaced. Recordings of a store have a digest of their layers; those that were deleted
-        from the store are taken out. If there is nothing to do, nothing is written.
+        A local folder that is new or empty. With ``append``, it is a dataset that this function wrote with the same
+        specification. Recordings that it has with the same name and digest are left out. Recordings with a known name
+        but another digest, other labels, or no digest are replaced. Recordings of a store have a digest of their
+        layers; recordings that were deleted from the store are removed. If there is nothing to do, nothing is written.
     spec
         The specification, a mapping for :meth:`ExportSpec.of`, or a file for :meth:`ExportSpec.load`.
     on_error
-        ``"skip"`` leaves a recording out that is damaged or does not fit the specification, with the error as the
-        reason in its account; a later run tries it again once it was replaced.
+        ``"skip"`` leaves out a recording that is damaged or does not fit the specification, with the error as the
+        reason in its report. A later run tries it again if it was replaced.
     episodes
-        A table with an episode in each row, such as the events of ``dataset.find``: of Arrow, of a catalog, or a data
-        frame. It has the columns ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start`` and
-        ``end``, times on the timeline of the features, both within and null for the recording's own; and maybe
-        ``task``. Recordings without a row are left out. The specification then chooses no episodes.
+        A table with one episode per row, such as the events of ``dataset.find``: of Arrow, of a catalog, or a data
+        frame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start`` and
+        ``end``, times on the timeline of the features, both inclusive, or null for the ends of the recording; and
+        optionally ``task``. Recordings without a row are left out. The specification then chooses no episodes.
 
     Raises
     ------
     UsageError
-        The specification cannot be, or does not fit a recording.
+        The specification is invalid, or does not fit a recording.
     ReadError
-        A recording is damaged, or has values that do not fit.
+        A recording is damaged, or has values that do not fit the features.
     WriteError, NoSpaceError
         The destination cannot be written, or is there already.
     """
     if on_error not in ("raise", "skip"):
-        raise UsageError(f"on_error is raise or skip, and not {on_error!r}")
+        raise UsageError(f"on_error must be raise or skip, not {on_error!r}")
     chosen = ExportSpec.given(spec)
     place = located(destination)
     if isinstance(place, ObjectUrl):

@@ -56,14 +56,13 @@ class _Proposal:
 
 
 def draft_spec(stream: LazyChunkStream, *, fps: int = 30) -> dict[str, Any]:
-    """Propose a specification for recordings such as this one, for :meth:`ExportSpec.of`.
+    """Propose a specification for recordings like this one, for :meth:`ExportSpec.of`.
 
-    Images and videos become cameras, short lists of numbers the state, and fields of messages features of their own.
-    Entities with one number each, such as ``/arm/joint_1/position`` and those of the other joints, become one feature;
-    if there is one such group, it is ``observation.state``. Which of them is the action, a recording does not say. Its
-    first chunk of each component is looked at.
-
-    Raises ``UsageError`` where there is neither.
+    Images and videos become cameras, short lists of numbers become the state, and fields of messages become features of
+    their own. Similar entities with one number each, such as ``/arm/joint_1/position`` and ``/arm/joint_2/position``,
+    become one feature. If there is only one such group, it is ``observation.state``. The action is not proposed,
+    because a recording does not define it. Only the first chunk of each component is read. Raises ``UsageError`` if
+    there are neither images nor numbers.
     """
     proposals: dict[str, _Proposal] = {}
     seen: set[tuple[str, str, str]] = set()

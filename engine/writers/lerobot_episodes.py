@@ -120,7 +120,7 @@ class FeatureAccount:
 class EpisodeAccount:
     """The account of an episode: the outcome of its frames.
 
-    ``wanted`` frames lie in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
+    ``wanted`` frames are in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
     episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
     ``staleness`` has, for each feature, the largest in each hundredth of the episode, for a plot.
     """
@@ -280,7 +280,7 @@ class RecordingSamples:
         return raw, kind[row].values[0].as_py()
 
     def codec(self, feature: FeatureSpec) -> int:
-        """Return the codec of a video. Raises ``ReadError`` where there is none, or several."""
+        """Return the codec of a video. Raises ``ReadError`` if there is none, or several."""
         entity = feature.source.entity
         codecs: set[int] = set()
         for chunk in self._chunks:
@@ -377,7 +377,7 @@ class RecordingSamples:
         wrong = next((text for text in texts if not isinstance(text, str)), "")
         if wrong != "":
             raise ReadError(
-                f"features.{feature.name}: {wrong!r} is no text",
+                f"features.{feature.name}: {wrong!r} is not text",
                 path=self.name,
                 hint=f"Give another dtype, or a selector that makes texts of {feature.source.entity}.",
             )
@@ -430,7 +430,7 @@ class RecordingSamples:
         The hundredth of a frame after it belongs to it: times in float32, as LeRobot has them, are rounded, and the
         last frame of such a recording would be lost.
 
-        Raises ``UsageError`` where there is none.
+        Raises ``UsageError`` if there is none.
         """
         starts, ends = [], []
         for feature in self._spec.features:
@@ -621,7 +621,7 @@ def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDA
         return np.concatenate([_flat(field, name, source, path) for field in values.flatten()], axis=1)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(
-            f"{key}: {kind} is no number",
+            f"{key}: {kind} is not a number",
             path=path,
             hint=f"Give a selector that makes numbers of {source.entity}.",
         )
@@ -636,7 +636,7 @@ def _scalars(values: pa.Array, path: str) -> Iterator[Any]:
         while isinstance(row, list) and len(row) == 1:
             row = row[0]
         if isinstance(row, list | dict):
-            raise ReadError("a row has several values, and one is needed", path=path, hint="Give a selector.")
+            raise ReadError("a row has several values, but exactly one is needed", path=path, hint="Give a selector.")
         yield row
 
 
@@ -728,7 +728,7 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
 
 
 def episode_rows(given: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table of episodes, with their ends in nanoseconds; None where an end is that of the segment.
+    """Return the rows of a table of episodes, with their ends in nanoseconds; None if an end is that of the segment.
 
     Raises ``TypeError`` for what is no table, and ``UsageError`` for one that lacks a column or has other ends.
     """

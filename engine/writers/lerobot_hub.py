@@ -33,26 +33,26 @@ A LeRobot dataset of version {version}: {episodes:,} episodes, {frames:,} frames
 def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool | None = None) -> str:
     """Upload a LeRobot dataset to the Hugging Face Hub; return its address.
 
-    One commit has all changes, also files that the folder has no more; files beside ``data``, ``meta`` and ``videos``
-    stay as they are. It names no path of this machine. Then the tag of the dataset's version, by which LeRobot
-    finds it, is moved to that commit. Who may write, the library knows by its login or ``HF_TOKEN``. A run that was cut
-    is repeated.
+    One commit contains all changes, including the removal of files that the folder no longer has. Files outside
+    ``data``, ``meta`` and ``videos`` are not changed. The upload contains no path of this machine. Then the tag of the
+    dataset's version, which LeRobot looks for, is moved to that commit. Credentials are those of the library's login or
+    ``HF_TOKEN``. If a run is interrupted, repeat it.
 
     Parameters
     ----------
     folder
         The dataset.
     hub_id
-        Its name there, ``owner/name``; it is made when there is none.
+        The name on the Hub, ``owner/name``; created if missing.
     private
-        Whether a new one is private; by default as the owner has chosen.
+        Whether a new dataset is private; by default the owner's setting applies.
 
     Raises
     ------
     MissingExtraError
         ``huggingface_hub`` is not installed.
     UsageError
-        The name cannot be, or recordings of the dataset are named by paths of this machine, which would be published.
+        The name is invalid, or recordings of the dataset are named by paths of this machine, which would be published.
     ReadError
         The folder is not a LeRobot dataset.
     WriteError
@@ -103,7 +103,7 @@ def check_hub(hub_id: str) -> None:
         if hub_id.count("/") != 1:
             raise ValueError("it has no owner")
     except ValueError as error:
-        raise UsageError(f"{hub_id!r} is no name on the Hub: {error}", hint="Give owner/name.") from None
+        raise UsageError(f"{hub_id!r} is not a valid name on the Hub: {error}", hint="Give owner/name.") from None
 
 
 def _info(root: Path) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _check_account(root: Path) -> None:
         raise UsageError(
             f"names a path of this machine, which the Hub would publish: {named}",
             path=str(place),
-            hint="Write the dataset again, by names of recordings that are no paths.",
+            hint="Write the dataset again, with recording names that are not paths.",
         )
 
 

@@ -28,10 +28,11 @@ _COLOURS: Final = ("read", "operate", "encode", "decode", "write", "start")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExportReport:
-    """The outcome of an export: the accounts of the episodes of this run, and the figures of the whole dataset.
+    """The result of an export: a report on each episode of this run, and figures of the whole dataset.
 
-    ``skipped`` recordings were in the dataset already, from the same source by the same specification. ``removed`` ones
-    were taken out, as the store that they came from has them no longer. A notebook shows the accounts.
+    ``skipped`` recordings were already in the dataset, from the same source and with the same specification.
+    ``removed`` recordings were taken out of the dataset, because their source store no longer has them. A notebook
+    shows the reports.
     """
 
     destination: str
@@ -64,7 +65,7 @@ def check_account(path: str | os.PathLike[str]) -> Path:
 def save_account(report: ExportReport, path: str | os.PathLike[str]) -> None:
     """Write the account of an export: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
 
-    Raises ``UsageError`` for another ending, ``WriteError`` where it cannot be written.
+    Raises ``UsageError`` for another suffix, and ``WriteError`` if it cannot be written.
     """
     target = check_account(path)
     text = account_page(report) if target.suffix == ".html" else json.dumps(asdict(report), indent=2)

@@ -17,7 +17,7 @@ from ..stream import ContentFilter, LazyChunkStream
 
 @dataclass(frozen=True, slots=True)
 class ExportedRecording:
-    """A recording to export: its name, its chunks, and a digest of its source by which a later run knows it.
+    """A recording to export: its name, its chunks, and a digest of its source. A later run recognizes it by the digest.
 
     ``stream`` may be a function that a task calls. ``origin`` is a digest of the file or the store that
     the recording is in.

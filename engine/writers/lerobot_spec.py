@@ -168,12 +168,14 @@ Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels | Gi
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """An export: ``fps`` frames a second of ``features``; ``task`` is its text, or where that comes from.
+    """The specification of an export: ``fps`` frames per second of ``features``.
+
+    ``task`` is the task's text, or its source.
 
     Raises
     ------
     UsageError
-        By its constructors, for what is missing, unknown or cannot be, with the key.
+        A key is missing, unknown or invalid. The constructors raise it; the message names the key.
     """
 
     fps: int
@@ -201,14 +203,14 @@ class ExportSpec:
 
     @classmethod
     def given(cls, spec: ExportSpec | Mapping[str, Any] | str | os.PathLike[str]) -> ExportSpec:
-        """Return a specification, or make one of a mapping (:meth:`of`) or a file (:meth:`load`)."""
+        """Return the argument itself, or a specification made from a mapping (:meth:`of`) or a file (:meth:`load`)."""
         if isinstance(spec, ExportSpec):
             return spec
         return cls.of(spec) if isinstance(spec, Mapping) else cls.load(spec)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ExportSpec:
-        """Make a specification of a mapping, as YAML files have it."""
+        """Make a specification from a mapping with the structure of the YAML files."""
         keys = _Keys(given, "")
         fps = keys.take("fps", int, required=True)
         if not 0 < fps <= _MOST_FPS:
@@ -257,16 +259,16 @@ class ExportSpec:
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The names of the features that have statistics: all but texts."""
+        """The names of the features with statistics: all except texts."""
         return tuple(feature.name for feature in self.features if feature.dtype != STRING)
 
     @property
     def digest(self) -> str:
-        """A digest of all that decides what is written."""
+        """A digest of all settings that affect the output."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> ExportSpec:
-        """Return the same with the shapes of features that had none."""
+        """Return the specification with shapes filled in for features without one."""
         return replace(self, features=tuple(replace(f, shape=f.shape or shapes.get(f.name)) for f in self.features))
 
 
@@ -307,7 +309,9 @@ def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
 
 def _feature(name: str, keys: _Keys) -> FeatureSpec:
     if not name or "/" in name or name in OWN_COLUMNS:
-        raise _wrong(f"features.{name}", "a feature has a name without a slash, and not that of a column of every set")
+        raise _wrong(
+            f"features.{name}", "a feature's name must not contain a slash, or be the name of a column of every dataset"
+        )
     columns = _feature_columns(keys)
     dtype = keys.take("dtype", str, "float32")
     if dtype not in DTYPES:

@@ -125,7 +125,7 @@ def write_mcap(
 ) -> RunReport:
     """Write a stream as one MCAP: chunked, indexed, with CRCs and statistics.
 
-    Guarantee: the file appears complete or not at all; an existing file of that name stays until then. Each message
+    Guarantee: the file appears complete or not at all. Until then an existing file of that name is kept. Each message
     of the sources that is chosen is written once.
 
     If all sources are MCAPs, bags or rosbag2, and only filters and merges follow them, records are copied as they
@@ -156,9 +156,9 @@ def write_mcap(
         An option is wrong, or too many messages have one log time to be sorted.
     """
     if compression is not None and compression not in COMPRESSIONS:
-        raise UsageError(f"compression is one of {', '.join(COMPRESSIONS)}, and not {compression!r}")
+        raise UsageError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
     if not 1024 <= chunk_bytes <= SORT_BYTES:
-        raise UsageError(f"chunk_bytes is from 1,024 to {SORT_BYTES:,}, and not {chunk_bytes:,}")
+        raise UsageError(f"chunk_bytes must be from 1,024 to {SORT_BYTES:,}, not {chunk_bytes:,}")
     start = RunStart()
     sink, place = sink_of(stream), located(path)
     copied = copied_records(sink)

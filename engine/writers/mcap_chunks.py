@@ -92,7 +92,7 @@ class TimeWindow(NamedTuple):
 def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[TimeWindow] | None:
     """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time`` by their order in the sources.
 
-    Borders are where few units are on both sides, as these are read twice. With ``strict``, None where the units of a
+    Borders are where few units are on both sides, as these are read twice. With ``strict``, None if the units of a
     window are more than what a task sorts.
     """
     if not by_time:
@@ -215,7 +215,7 @@ def _gathered_rows(stretch: RecordStretch, first: int, end: int) -> RecordBody:
 
 
 def _copied(arena: Bytes, starts: Ints, sizes: Ints, offsets: Ints, total: int) -> Bytes:
-    """Return stretches of bytes one behind the other; they are not copied if they lie so."""
+    """Return stretches of bytes one behind the other; they are not copied if they are so."""
     stops = starts + sizes
     breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     if not len(breaks):

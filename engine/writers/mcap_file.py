@@ -112,7 +112,7 @@ class McapAssembly:
             self._index(CompressedChunk(base + offset, length, index_length, start, end, *figures, tuple(own)))
 
     def stored(self, path: str, chunks: Sequence[CompressedChunk]) -> None:
-        """Append chunks of another MCAP; those that lie one behind the other in one copy."""
+        """Append chunks of another MCAP; those that follow each other in one copy."""
         with open_positional(path) as file:
             at = 0
             while at < len(chunks):

@@ -86,27 +86,27 @@ def write_parquet(
     conf: Mapping[str, str] | None = None,
     progress: Progress = None,
 ) -> RunReport:
-    """Write recordings as a folder of Parquet files: a table for each entity, a part of it for each recording.
+    """Write recordings as a folder of Parquet files: one table per entity, with one file per recording.
 
-    Guarantee: the folder appears whole, in one step, or not at all. Each chunk is written once, in the order of its
-    recording; :class:`ParquetReader` gives the same chunks again, with their ids, entity by entity.
+    Guarantee: the folder appears completely, in one step, or not at all. Each chunk is written once, in the order of
+    its recording. :class:`ParquetReader` reads the same chunks back, with their ids, entity by entity.
 
     Parameters
     ----------
     recordings
-        Streams by the names of the recordings; a store of recordings, a dataset or a view of one; or several. Or pairs
-        of a :class:`StoreEntry` and a stream.
+        A mapping from recording names to streams; a store of recordings, a dataset or a view; several of these; or
+        pairs of a :class:`StoreEntry` and a stream.
     destination
         A local folder that is new or empty.
     application_id
-        That of recordings that are given by name.
+        The application id of recordings that are given by name.
     compression
         ``zstd``, ``snappy``, ``lz4``, ``gzip``, ``brotli`` or ``none``.
 
     Raises
     ------
     UsageError
-        Two recordings have one id, or there is none.
+        Two recordings have the same id, or there are no recordings.
     ReadError
         A recording is damaged.
     UnsupportedError
@@ -115,7 +115,7 @@ def write_parquet(
         The destination cannot be written, or is there already.
     """
     if compression not in _CODECS:
-        raise UsageError(f"compression is one of {', '.join(_CODECS)}, and not {compression!r}")
+        raise UsageError(f"compression must be one of {', '.join(_CODECS)}, not {compression!r}")
     place = located(destination)
     if isinstance(place, ObjectUrl):
         raise UnsupportedError("folders of Parquet are written to local folders", path=str(place), hint="Copy it then.")
@@ -155,7 +155,7 @@ def write_parquet_recording(
 
 
 def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, LazyChunkStream]]:
-    """The recordings and their streams. Raises ``UsageError`` where there is none, or two have one id."""
+    """The recordings and their streams. Raises ``UsageError`` if there is none, or two have one id."""
     given = recordings if isinstance(recordings, Mapping) or not isinstance(recordings, Iterable) else list(recordings)
     if isinstance(given, list) and given and all(isinstance(each, tuple) for each in given):
         pairs = given

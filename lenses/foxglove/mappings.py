@@ -118,7 +118,7 @@ def _voxel_grid(messages: str) -> DeriveLens:
     place, turn = Selector(".pose!.position"), Selector(".pose!.orientation")
     return (
         _in_frame(messages)
-        .where(grid.pipe(Selector(".readable")), otherwise="its cells lie in each other, or there are none")
+        .where(grid.pipe(Selector(".readable")), otherwise="its cells overlap, or there are none")
         .to_component(to.VOXEL_INDICES, grid.pipe(Selector(".indices[]")))
         .to_component(to.VOXEL_SIZE, Selector(".cell_size").pipe(values.vectors), required=True)
         .to_component(to.VOXEL_COLORS, grid.pipe(Selector(".colors[]")))

@@ -318,7 +318,7 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
 
 
 def needs_reflection(schema_name: str) -> bool:
-    """Return whether the type needs the decoder ``ros2_reflection`` too: Rerun's reader maps it from structs.
+    """Return whether the type also needs the decoder ``ros2_reflection``, because Rerun's reader maps it from structs.
 
     >>> needs_reflection("std_msgs/msg/String"), needs_reflection("sensor_msgs/msg/Imu")
     (True, False)

@@ -47,7 +47,7 @@ FRAME_ID: Final = ".header.frame_id"
 
 
 def at_stamp(lens: DeriveLens, stamp: str = ".header.stamp") -> DeriveLens:
-    """The lens with the timeline ``ros2_timestamp``, from a stamp of seconds and nanoseconds, as int64 ns.
+    """Add the timeline ``ros2_timestamp`` to the lens, from a stamp of seconds and nanoseconds, as int64 ns.
 
     >>> at_stamp(DeriveLens("sensor_msgs.msg.Imu:message")).timelines[0].name
     'ros2_timestamp'
@@ -330,7 +330,7 @@ def image(message: str) -> tuple[DeriveLens, ...]:
     Its buffer has no padding of rows (``step``) and is little-endian.
     """
     encoding, pixels, layout = Selector(".encoding"), Selector(".").pipe(_pixels), Selector(".").pipe(_image_formats)
-    stamped, unknown = at_stamp(DeriveLens(message)), "its encoding is none that Rerun has a format for"
+    stamped, unknown = at_stamp(DeriveLens(message)), "Rerun has no format for its encoding"
     colour = stamped.where(encoding.pipe(_is_colour), otherwise=unknown)
     depth = stamped.where(encoding.pipe(_is_depth), otherwise=unknown)
     return tuple(
@@ -352,7 +352,7 @@ def compressed_image(message: str) -> tuple[DeriveLens, ...]:
 
     def where(kind: str) -> DeriveLens:
         condition = image.pipe(Selector(f".{kind}"))
-        return DeriveLens(message).where(condition, otherwise="its compressedDepth is none that can be read")
+        return DeriveLens(message).where(condition, otherwise="its compressedDepth cannot be read")
 
     blob, depth = image.pipe(Selector(".blob")), image.pipe(Selector(".depth"))
     lenses = (

@@ -93,7 +93,7 @@ def unexpected(what: str, kind: pa.DataType) -> SelectorError:
 
 
 def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """Return ``values`` as ``datatype``. It may also exclude nulls inside lists and structs.
+    """Return ``values`` as ``datatype``. The type may also exclude nulls inside lists and structs.
 
     Raises ``pa.ArrowInvalid`` for values that do not fit.
     """
@@ -102,7 +102,7 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
         return values
     if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(datatype):
         if kind.list_size != datatype.list_size:
-            raise SelectorError(f"Cast error: lists of {kind.list_size} are no lists of {datatype.list_size}")
+            raise SelectorError(f"Cast error: lists of {kind.list_size} do not fit lists of {datatype.list_size}")
         flat = cast(
             values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size), datatype.value_type
         )
@@ -141,7 +141,7 @@ def nanoseconds(values: pa.Array) -> pa.Array:
     """Stamps as int64 nanoseconds.
 
     A stamp is an Arrow timestamp or duration, or a struct of seconds (``sec``, ``secs``, ``seconds``) and nanoseconds
-    (``nanosec``, ``nsec``, ``nanos``, …) as ROS and protobuf write it. A null in it makes it null.
+    (``nanosec``, ``nsec``, ``nanos``, …) as ROS and protobuf write it. If a part is null, the stamp is null.
     """
     kind = values.type
     if pa.types.is_timestamp(kind):
@@ -197,7 +197,7 @@ def pack(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
 def beside(
     columns: Sequence[pa.Array], kind: type[np.floating[Any]], factor: float = 1.0
 ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.bool_] | None]:
-    """Return columns of numbers side by side, times ``factor``, a row each; and a mask of nulls, or None without."""
+    """Return a matrix of columns of numbers, times ``factor``, and a mask of nulls, or None if there are none."""
     numbers = np.empty((len(columns[0]), len(columns)), kind)
     missing = np.zeros(numbers.shape, bool)
     for i, column in enumerate(columns):
@@ -356,10 +356,10 @@ def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.List
 
 
 class SelectorTable:
-    """A tree of stages: each slot is one stage behind another slot; slot 0 is the input itself.
+    """A tree of stages. Each slot is a stage that follows another slot; slot 0 is the input itself.
 
-    Common beginnings of selectors are computed once: 3 to 7 % of the lens of an IMU, two thirds of that of a point
-    cloud, with its callable in each; guarded by the types of ``benchmarks/bench_types.py``.
+    Common beginnings of selectors are computed once. This saves 3 to 7 % of the time for a lens of an IMU, and two
+    thirds for a point cloud whose selectors share a callable. ``benchmarks/bench_types.py`` guards it.
     """
 
     __slots__ = ("_slots", "stages", "whole")
@@ -370,7 +370,7 @@ class SelectorTable:
         self._slots: dict[tuple[int, Node], int] = {}
 
     def add(self, pipeline: SelectorPipeline) -> int:
-        """The slot at which the selector's result will be."""
+        """Add a selector, and return the slot of its result."""
         self.whole = self.whole or holds_code(pipeline)
         slot = 0
         for node in pipeline.nodes:
@@ -383,7 +383,7 @@ class SelectorTable:
 
 
 class SelectorResults:
-    """The results of a table's selectors on one column, computed when asked for, each stage once."""
+    """The results of a table's selectors on one column. They are computed on demand, each stage once."""
 
     __slots__ = ("_columns", "_errors", "_groups", "_rows", "_table")
 
@@ -411,7 +411,7 @@ class SelectorResults:
         return self._columns[slot]
 
     def one_each(self, slot: int) -> pa.Array | None:
-        """Return the selector's values if each row of the input has just one, and none is null; else None.
+        """Return the selector's values if each row has exactly one and no value is null, or else None.
 
         Raises :class:`~chunkmill.engine.errors.SelectorError`.
         """

@@ -41,9 +41,9 @@ UNITS: MappingProxyType[str, dict[str, Fraction | float]] = MappingProxyType(
 
 
 def unit_factor(unit: float | str, to: str | None = None) -> float:
-    """Return the factor from ``unit`` to ``to`` (the SI unit, if None); a number is the factor itself.
+    """Return the factor from ``unit`` to ``to`` (by default the SI unit). If ``unit`` is a number, it is the factor.
 
-    Raises ``ValueError`` for a unit that is not known, or of another kind than ``to``.
+    Raises ``ValueError`` if the unit is unknown, or of another kind than ``to``.
 
     >>> unit_factor("km"), unit_factor("deg", "deg"), unit_factor("m/s", "km/h")
     (1000.0, 1.0, 3.6)
@@ -77,7 +77,7 @@ class Selector:
     ======================  ==============================================================================
     ``.``                   the input
     ``.name`` ``."a b"``    a field of a struct; a missing field gives nothing (None)
-    ``[n]``                 one element of each list, from the end where negative; null where there is none
+    ``[n]``                 one element of each list, from the end where negative; null if there is none
     ``[]``                  all elements of all lists, flat
     ``a | b``, ``.a.b``     one after the other
     ``map(e)``              ``e`` inside each list
@@ -88,9 +88,11 @@ class Selector:
     ``(e)``                 a group
     ======================  ==============================================================================
 
-    Field access copies nothing; ``[]`` copies at most offsets, ``[n]`` the elements taken. ``==`` is identity.
+    Field access copies nothing. ``[]`` copies at most offsets, and ``[n]`` copies the selected elements. ``==`` is
+    identity.
 
-    Raises :class:`~chunkmill.engine.errors.SelectorSyntaxError` (a ``ValueError``) with a caret under the place.
+    Raises :class:`~chunkmill.engine.errors.SelectorSyntaxError` (a ``ValueError``), with a caret under the position of
+    the error.
 
     >>> Selector(".pose.x").execute(pa.array([{"pose": {"x": 1}}, {"pose": None}])).to_pylist()
     [1, None]
@@ -106,7 +108,7 @@ class Selector:
 
     @classmethod
     def of(cls, pipeline: SelectorPipeline) -> Selector:
-        """The selector of stages made already."""
+        """Make a selector from existing stages."""
         selector = cls(".")
         selector._pipeline = pipeline
         return selector
@@ -119,13 +121,14 @@ class Selector:
         type: pa.DataType | str | None = None,  # noqa: A002 - the word for it
         timeout: float = _DEFAULT_JQ_SECONDS,
     ) -> Selector:
-        """Any jq program, run on the JSON form of each element; all its outputs take the element's place.
+        """Run a jq program on the JSON form of each element, and replace the element by all outputs.
 
-        ``type`` is the Arrow type of the outputs; without it the type is inferred from them, chunk by chunk. Costs
-        three orders of magnitude more than a columnar selector: JSON out, another process, JSON back.
+        ``type`` is the Arrow type of the outputs. Without it, the type is inferred from the outputs of each chunk. This
+        is a thousand times slower than a columnar selector, because the data goes as JSON through another process.
 
-        The program is stopped, and :class:`~chunkmill.engine.errors.SelectorError` raised, when 1,024 elements take
-        longer than ``timeout`` seconds. Raises ``ValueError`` if ``program`` is not a jq program.
+        If 1,024 elements take longer than ``timeout`` seconds, the program is stopped and
+        :class:`~chunkmill.engine.errors.SelectorError` is raised. Raises ``ValueError`` if ``program`` is not a jq
+        program.
 
         >>> Selector(".xs").pipe(Selector.jq("add / length")).execute(pa.array([{"xs": [1, 2]}])).to_pylist()
         [1.5]
@@ -141,9 +144,11 @@ class Selector:
 
     @classmethod
     def pack(cls, *selectors: Selector | str, type: pa.DataType | str = "float32") -> Selector:  # noqa: A002 - the word for it
-        """Vectors of one number from each selector, as fixed-size lists of ``type``; a null number makes a null vector.
+        """Make vectors of one number from each selector, as fixed-size lists of ``type``.
 
-        All selectors must give equally many values. Followed by ``[]``, the numbers are values of their own.
+        A null number makes the vector null.
+
+        All selectors must give the same number of values. A following ``[]`` splits the vectors into numbers.
 
         >>> Selector.pack(".x", ".y").execute(pa.array([{"x": 1, "y": 2.5}])).to_pylist()
         [[1.0, 2.5]]
@@ -169,7 +174,7 @@ class Selector:
         return evaluation.execute(self._pipeline, _array(source))
 
     def execute_per_row(self, source: pa.Array) -> pa.Array | None:
-        """The selected values of each row of a ``list`` array, as a list array of the same number of rows.
+        """Return the selected values of each row of a ``list`` array, as a list array with the same number of rows.
 
         The selector sees the elements of the lists. Raises ``TypeError`` if ``source`` is not a 32-bit list array.
         """
@@ -179,10 +184,10 @@ class Selector:
         return evaluation.execute_per_row(self._pipeline, rows)
 
     def pipe(self, func: Callable[[pa.Array], pa.Array | None] | Selector) -> Selector:
-        """This selector, then another one or a callable.
+        """Apply this selector, then another selector or a callable.
 
-        A callable is given one flat array for all rows and returns an array of the same length, or None for nothing.
-        It may reject values with a :class:`~chunkmill.engine.errors.SelectorError`.
+        A callable gets one flat array for all rows. It returns an array of the same length, or None for no output. It
+        may reject values with a :class:`~chunkmill.engine.errors.SelectorError`.
         """
         if isinstance(func, Selector):
             return Selector.of(self._pipeline.then(func.pipeline))
@@ -191,7 +196,7 @@ class Selector:
         return Selector.of(self._pipeline.then_node(Function(func)))
 
     def cast(self, datatype: pa.DataType | str) -> Selector:
-        """The values as another Arrow type; what does not fit is an error.
+        """Cast the values to another Arrow type. A value that does not fit is an error.
 
         >>> Selector(".").cast("float32").execute(pa.array([1, None])).to_pylist()
         [1.0, None]
@@ -199,7 +204,7 @@ class Selector:
         return Selector.of(self._pipeline.then_node(Cast(datatype_of(datatype, "datatype"))))
 
     def scaled(self, factor: float | str, to: str | None = None) -> Selector:
-        """Numbers times a factor, or from one unit to another (without ``to``: to the SI unit).
+        """Multiply numbers by a factor, or convert them from one unit to another (by default to the SI unit).
 
         >>> Selector(".").scaled("mm").execute(pa.array([1500.0])).to_pylist()
         [1.5]
@@ -207,7 +212,7 @@ class Selector:
         return Selector.of(self._pipeline.then_node(Scaled(unit_factor(factor, to))))
 
     def nanoseconds(self) -> Selector:
-        """Stamps as int64 nanoseconds: ``{sec, nanosec}`` structs (ROS, protobuf) or Arrow times.
+        """Convert stamps to int64 nanoseconds: ``{sec, nanosec}`` structs (ROS, protobuf) or Arrow times.
 
         >>> Selector(".").nanoseconds().execute(pa.array([{"sec": 1, "nanosec": 5}])).to_pylist()
         [1000000005]
@@ -232,7 +237,7 @@ class Selector:
 
 
 def pipeline_of(selector: Selector | str) -> SelectorPipeline:
-    """The stages of a selector or a query."""
+    """Return the stages of a selector or a query."""
     if isinstance(selector, str):
         return parse(selector)
     if not isinstance(selector, Selector):
@@ -250,7 +255,10 @@ def _array(source: object) -> pa.Array:
 
 
 def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
-    """Return the Arrow type of an argument. Raises ``ValueError`` for an unknown name, else ``TypeError``."""
+    """Return the Arrow type of an argument.
+
+    Raises ``ValueError`` for an unknown name, and ``TypeError`` for other objects.
+    """
     if isinstance(given, pa.DataType):
         return given
     check_argument(argument, given, str)
@@ -263,7 +271,7 @@ def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
 
 
 def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_unit: str | None) -> Selector:
-    """One float64 for each selector and element, in the order of the selectors."""
+    """Return one float64 for each selector and element, in the order of the selectors."""
     if not selectors:
         raise ValueError("to_scalars requires at least one selector")
     factor = _factor(unit, to_unit)
@@ -278,10 +286,10 @@ def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_
 def vector(
     caller: str, selectors: tuple[Selector | str, ...], axes: str, unit: float | str | None, to_unit: str | None
 ) -> Selector:
-    """One float32 for each of ``axes`` (a letter each) from as many selectors, in a fixed-size list.
+    """Return fixed-size lists with one float32 for each letter of ``axes``, from the same number of selectors.
 
-    Or from one selector, whose values have fields of these names or are lists of as many. A null number makes the
-    vector null. Raises ``ValueError``, which names ``caller``, for another number of selectors.
+    A single selector is also accepted; its values have fields with these names, or are lists of this length. A null
+    number makes the vector null. Raises ``ValueError`` for another number of selectors; the message names ``caller``.
     """
     factor = _factor(unit, to_unit)
     if len(selectors) == len(axes):

@@ -127,7 +127,7 @@ class Jq:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The values as another Arrow type; what does not fit is an error."""
+    """Cast the values to another Arrow type. A value that does not fit is an error."""
 
     datatype: pa.DataType
 
@@ -170,22 +170,22 @@ class PipelineStep:
 
 @dataclass(frozen=True, slots=True)
 class SelectorPipeline:
-    """Stages, the output of each the input of the next."""
+    """A sequence of stages; the output of each is the input of the next."""
 
     stages: tuple[PipelineStep, ...]
 
     def then(self, other: SelectorPipeline) -> SelectorPipeline:
-        """This pipeline, then ``other``, joined by a ``|``."""
+        """Join this pipeline and ``other`` with ``|``."""
         first, *rest = other.stages
         return SelectorPipeline((*self.stages, PipelineStep(first.node, True), *rest))
 
     def then_node(self, node: Node) -> SelectorPipeline:
-        """This pipeline, then one more stage, joined by a ``|``."""
+        """Append one more stage with ``|``."""
         return SelectorPipeline((*self.stages, PipelineStep(node, True)))
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The stages that do something, groups without marks dissolved: equal tuples mean equal selectors."""
+        """The effective stages, with groups without marks flattened. Equal tuples mean equal selectors."""
         out: list[Node] = []
         for stage in self.stages:
             if isinstance(stage.node, Nested):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class BagSource(McapSource):
     """The chunks of one bag.
 
-    Guarantee: that of :class:`McapSource`: every message of a selected topic (and time) is one row, once, in the same
-    order for every run over the same bytes. Chunks of the bag without such a message, by its index, are not read.
+    Guarantee, as for :class:`McapSource`: every message of a selected topic (and time) becomes exactly one row, in the
+    same order for every run over the same bytes. Chunks that hold no such message according to the index are not read.
     """
 
     reader = "BagReader"
@@ -70,7 +70,7 @@ class BagSource(McapSource):
         return BagSection(file, split, registry, threads=threads)
 
     def why_nothing(self, file: BagFile, layout: McapLayout) -> ReadWarning | None:
-        """Say why the options choose no message of the bag; None where the index does not prove that."""
+        """Say why the options choose no message of the bag; None if the index does not prove that."""
         return why_nothing(file, layout, self.options, zero_is_told=True)
 
     def unwanted(self, summary: Summary | None) -> Places:
@@ -171,9 +171,9 @@ def _indexed_times(file: BagFile, summary: Summary) -> TimeCollector:
 
 
 class BagInfo(McapInfo):
-    """The content of a bag, as :meth:`BagReader.info` describes it; fields are those of :class:`McapInfo`.
+    """The description of a bag's content, from :meth:`BagReader.info`. The fields are those of :class:`McapInfo`.
 
-    Connections are its channels. ``scanned``: there was no index, so the whole bag was read for this.
+    Connections are its channels. ``scanned`` is true if the bag has no index, so all of it was read.
     """
 
     __slots__ = ()
@@ -183,11 +183,11 @@ class BagInfo(McapInfo):
 class BagReader(McapReader):
     """Read chunks from a ROS 1 bag of version 2.0 (``.bag``; chunks plain, bz2 or lz4).
 
-    What comes out is what :class:`McapReader` makes of the same messages in an MCAP. Every message becomes one row at
-    the entity of its topic. A bag has one time for each message, when it was received: both ``message_log_time`` and
-    ``message_publish_time`` have it. Several connections of one topic are rows of one entity. A bag without an index,
-    as a recorder that was stopped leaves (``.bag.active``), is read from front to end. Raises ``ReadError`` while a cut
-    or damaged bag is read, and ``UnsupportedError`` for one that is encrypted or of version 1.
+    The chunks are those that :class:`McapReader` makes of the same messages in an MCAP. Every message becomes one row
+    at the entity of its topic. A bag stores one time for each message, when it was received. Both ``message_log_time``
+    and ``message_publish_time`` hold this time. All connections of a topic become rows of one entity. A bag without an
+    index, such as one of an interrupted recorder (``.bag.active``), is read from start to end. Raises ``ReadError``
+    while a cut or damaged bag is read, and ``UnsupportedError`` for an encrypted bag or one of version 1.
 
     Parameters
     ----------
@@ -195,20 +195,19 @@ class BagReader(McapReader):
         The bag, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
         stream runs.
     timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
-        As for :class:`McapReader`. Chunks of the bag without a message of the topics and times are not read.
+        As for :class:`McapReader`. Chunks of the bag that hold no message of these topics and times are not read.
     recover
         Read what is left of a cut or damaged bag in one split. A ``ReadWarning`` and :meth:`recovery_report` show the
-        loss. A bag has no checksums, but for what bz2 and lz4 have.
+        loss. A bag has no checksums, except those of bz2 and lz4.
 
     Raises
     ------
     FileNotFoundError
         There is no such file (``SourceMissingError``).
     ValueError
-        A timeline type, decoder or pattern that does not exist, or a range of times that ends before it starts
-        (``UsageError``).
+        The timeline type, decoder or pattern is invalid, or the range of times ends before it starts (``UsageError``).
     TypeError, OverflowError
-        An offset or a time that is no integer, or does not fit into 64 bits.
+        An offset or a time is not an integer, or does not fit into 64 bits.
     """
 
     source_type = BagSource

@@ -90,7 +90,7 @@ class BagFile(McapFile):
         self.counts: Mapping[int, int] = {}
 
     def record_at(self, offset: int, end: int) -> BagRecord:
-        """The record at ``offset``, which must lie wholly before ``end``. Raises ``ReadError``."""
+        """The record at ``offset``, which must are wholly before ``end``. Raises ``ReadError``."""
         left = end - offset
         if left < 2 * U32.size:
             raise self._cut(offset, end, f"{left} bytes are left where a record should begin")

@@ -80,7 +80,7 @@ def _nanoseconds(seconds: np.ndarray, nanoseconds: np.ndarray) -> npt.NDArray[np
 class BagBlock(NamedTuple):
     """Whole records from byte ``begin`` to ``end`` of the arena: those of the chunk at ``offset``, or from there on.
 
-    ``indexed`` holds of each index record behind the chunk the connection and the entries; None where it can't be used.
+    ``indexed`` holds of each index record behind the chunk the connection and the entries; None if it can't be used.
     """
 
     begin: int
@@ -107,7 +107,7 @@ class BagMessages(NamedTuple):
 
 
 def _shape_of(head: bytes) -> _Shape | None:
-    """The shape of the header of a message, from its length on; None where it is not as writers make it."""
+    """The shape of the header of a message, from its length on; None if it is not as writers make it."""
     if U32.unpack_from(head)[0] != _HEAD:
         return None
     at, values = U32.size, {}
@@ -130,7 +130,7 @@ def _shape_of(head: bytes) -> _Shape | None:
 
 
 def _messages_at(arena: Bytes, places: Ints) -> BagMessages | None:
-    """The messages whose records begin at ``places`` (ascending); None where one of them is none.
+    """The messages whose records begin at ``places`` (ascending); None if one of them is none.
 
     Their lengths are not looked at yet. Headers of one shape are read all at once.
     """
@@ -170,7 +170,7 @@ def _fill(made: BagMessages, which: Ints, places: Ints, rows: Bytes, shape: _Sha
 
 
 def _fill_one(made: BagMessages, row: int, arena: Bytes, place: int) -> bool:
-    """Take a message whose header has another shape; false where there is none."""
+    """Take a message whose header has another shape; false if there is none."""
     try:
         record = _record_in(arena, place, len(arena), path="", offset=0)
         time = record.fields.get(b"time", b"")
@@ -242,7 +242,7 @@ def walk(arena: Bytes, block: BagBlock, registry: Registry, *, path: str) -> Wal
 
 
 def _fixed_parts(head: bytes) -> list[tuple[int, int, bytes]]:
-    """The stretches of a header that are the same in each message of its shape; none where it has another."""
+    """The stretches of a header that are the same in each message of its shape; none if it has another."""
     shape = _shape_of(head)
     if shape is None:
         return []

@@ -41,7 +41,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Hdf5DatasetInfo(NamedTuple):
-    """A dataset: its path, its shape, and the name of its elements' type."""
+    """A dataset of an HDF5 file: its path, its shape, and the name of its element type."""
 
     path: str
     shape: tuple[int, ...]

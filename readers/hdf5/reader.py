@@ -450,7 +450,7 @@ def _warn_of_rest(tree: Tree, datasets: Sequence[Dataset], is_in: Callable[[str]
 
 @dataclass(frozen=True)
 class Hdf5Demo:
-    """One of the recordings of a file, in the group ``root_group``."""
+    """One of several recordings of a file, in the group ``root_group``."""
 
     reader: Hdf5Reader
     root_group: str
@@ -469,7 +469,8 @@ class Hdf5Reader(FrameReader):
     """Read chunks from an HDF5 file, with the extra ``hdf5``.
 
     A group is an entity and its datasets are columns, with one row for each step of their first dimension. Attributes
-    are static data at ``/__hdf5_properties``. Links are followed. Other files are read only in the folder of the input.
+    are static data at ``/__hdf5_properties``. Links are followed. Other files that it refers to are read only if they
+    are in the folder of the input.
 
     Parameters
     ----------
@@ -500,7 +501,7 @@ class Hdf5Reader(FrameReader):
             return file.tree()
 
     def groups(self, path: str = "/") -> list[str]:
-        """Return the groups below ``path``, without itself. Raises ``KeyError`` if there is no such group."""
+        """Return the groups below ``path``, without ``path`` itself. Raises ``KeyError`` if there is no such group."""
         tree = self._tree()
         group = self._checked(tree, path)
         return [name for name in tree.groups if name != group and _is_below(name, group)]
@@ -512,7 +513,10 @@ class Hdf5Reader(FrameReader):
         return [d.info for d in tree.datasets if _is_below(d.path, group)]
 
     def attributes(self, path: str = "/") -> dict[str, Any]:
-        """Return the attributes of a group or a dataset; several values are a list. Raises ``KeyError``."""
+        """Return the attributes of a group or a dataset.
+
+        An attribute with several values is a list. Raises ``KeyError``.
+        """
         tree = self._tree()
         values = tree.attributes.get(self._checked(tree, path), ())
         return {name: array[0].as_py() for name, array in values}
@@ -526,7 +530,7 @@ class Hdf5Reader(FrameReader):
     def recordings(self, pattern: str = "/data/demo_*") -> list[Hdf5Demo]:
         """Return one recording for each group whose path fits a pattern, such as the demos of robomimic and LIBERO.
 
-        They are in the order of the numbers in their names.
+        They are ordered by the numbers in their names.
         """
         wanted = _path(pattern)
         groups = [g for g in self._tree().groups if g.count("/") == wanted.count("/") and fnmatchcase(g, wanted)]
@@ -547,7 +551,7 @@ class Hdf5Reader(FrameReader):
         images: Iterable[str] | None = None,
         preset: str | None = None,
     ) -> LazyChunkStream:
-        """Return a lazy stream of the chunks. The layout of the file is checked now.
+        """Return a lazy stream of the chunks. The layout of the file is checked immediately.
 
         Parameters
         ----------
@@ -556,23 +560,24 @@ class Hdf5Reader(FrameReader):
         entity_path_prefix
             Prefix of every entity path.
         index_column
-            :class:`IndexColumn` of a dataset of one dimension, which becomes the timeline. Without it there is a
-            timeline ``row_index``, which counts rows from 0.
+            The :class:`IndexColumn` of a one-dimensional dataset, which becomes the timeline. Without it, the timeline
+            ``row_index`` counts rows from 0.
         ignore_datasets
-            Datasets and groups to leave out. A name that is not there gives a ``ReadWarning``.
+            Datasets and groups to leave out. A missing name gives a ``ReadWarning``.
         use_structs
-            Whether several datasets of a group become one component ``data``, a struct; else each is a component.
+            Whether several datasets of a group become one component ``data``, a struct. Otherwise each becomes a
+            component.
         images
-            Datasets of pictures, or patterns of them (``observations/images/*``). Each becomes an entity of its own:
+            Datasets of images, or patterns of them (``observations/images/*``). Each becomes an entity of its own:
             ``Image`` or ``DepthImage`` with the shape of its rows, or ``EncodedImage`` for rows of padded JPEGs.
         preset
-            The options for the files of a data set: ``aloha``, ``robomimic`` or ``droid``. Options that are given
-            count instead.
+            The options for the files of a data set: ``aloha``, ``robomimic`` or ``droid``. Explicit options override
+            it.
 
         Raises
         ------
         ValueError
-            Datasets differ in their numbers of rows, or an option does not fit the file (``UsageError``).
+            Datasets have different numbers of rows, or an option does not fit the file (``UsageError``).
         RuntimeError
             The file is damaged, or refers to files outside its folder (``ReadError``).
         """

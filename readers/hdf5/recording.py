@@ -27,7 +27,7 @@ def _shared(name: str) -> Any:
 class Hdf5Recording(RecordingFile):
     """An HDF5 file; its options are those of :meth:`Hdf5Reader.stream`.
 
-    ``recordings`` is a pattern of groups, each of which is a recording.
+    ``recordings`` is a pattern of groups; each of them is a recording.
     """
 
     index_columns: tuple[Any, ...] = _shared("index_columns")
@@ -39,16 +39,19 @@ class Hdf5Recording(RecordingFile):
     )
     recordings: str | None = option(
         None,
-        "HDF5: groups that are a recording each, such as '/data/demo_*'.",
+        "HDF5: a pattern of groups, each a recording, such as '/data/demo_*'.",
         flag="--recordings",
         metavar="PATTERN",
     )
 
     images: tuple[str, ...] = option(
-        (), "HDF5: a dataset of pictures, or a pattern; repeatable.", flag="--images", metavar="PATH"
+        (), "HDF5: a dataset of images, or a pattern; repeatable.", flag="--images", metavar="PATH"
     )
     preset: str | None = option(
-        None, "HDF5: the options for a data set.", flag="--preset", choices=("aloha", "robomimic", "droid")
+        None,
+        "HDF5: options for the files of a known data set.",
+        flag="--preset",
+        choices=("aloha", "robomimic", "droid"),
     )
 
     episode_option: ClassVar[str] = "root_group"

@@ -91,7 +91,7 @@ class _PagedFile(AskedFile):
 
 
 class _Files:
-    """The files of a request by their numbers: 0 is the one that is asked for, others are those that it refers to."""
+    """The files of a request by their numbers: 0 is the one that is requested, others are those that it refers to."""
 
     def __init__(self, wire: Pipes, size: int) -> None:
         self.wire = wire
@@ -165,7 +165,7 @@ class _Files:
 
 @contextlib.contextmanager
 def _opened(wire: Pipes, request: dict[str, Any]) -> Iterator[_Files]:
-    """The files of a request in a block, whose failures name the dataset that is asked for."""
+    """The files of a request in a block, whose failures name the dataset that is requested."""
     files = _Files(wire, request["size"])
     try:
         yield files

@@ -24,14 +24,14 @@ B_FRAMES: Final = ("reencode", "error")
 
 
 class LeRobotDataset:
-    """A folder in the format of LeRobot (version 2 or 3), each episode of it a recording.
+    """A folder in LeRobot's format (version 2 or 3). Each episode is a recording.
 
-    Features become entities, their dots part the path: ``observation.state`` is ``/observation/state``. Vectors and
-    numbers are ``Scalars`` with the feature's names, images ``EncodedImage``, texts ``TextDocument``; the task is text
-    at ``/task``. Timelines are ``frame_index`` and ``index`` (sequences) and ``timestamp`` (duration since the start
-    of the episode). Videos are ``VideoStream``, whose samples are those of the file, on the same timelines; the file of
-    each is static data at its entity. They need the extra ``video``; without it, and where a file is missing, a
-    ``ReadWarning`` says so.
+    Features become entities, and dots become slashes: ``observation.state`` is ``/observation/state``. Vectors and
+    numbers become ``Scalars`` with the feature's names, images ``EncodedImage``, and texts ``TextDocument``. The task
+    is text at ``/task``. Timelines are ``frame_index`` and ``index`` (sequences) and ``timestamp`` (duration since the
+    start of the episode). Videos become ``VideoStream`` with the samples of the file, on the same timelines. The path
+    of the file is static data at the entity. Videos need the extra ``video``. Without it, or if a file is missing, a
+    ``ReadWarning`` is given.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class LeRobotDataset:
         return [LeRobotEpisode(self, episode) for episode in self.info.episodes]
 
     def episode(self, index: int) -> LeRobotEpisode:
-        """Return episode ``number``. Raises ``UsageError`` if it does not exist."""
+        """Return episode ``number``. Raises ``UsageError`` if the episode does not exist."""
         for episode in self.info.episodes:
             if episode.index == index:
                 return LeRobotEpisode(self, episode)
@@ -94,7 +94,7 @@ def _features_table(features: Sequence[Feature]) -> str:
 
 
 class LeRobotReader:
-    """A LeRobot dataset with the API of Rerun's reader, which reads episodes by their numbers.
+    """A reader of LeRobot datasets with the API of Rerun's reader: it reads episodes by number.
 
     Entities, components and errors are those of :class:`LeRobotDataset`.
     """
@@ -123,7 +123,7 @@ class LeRobotReader:
         return [episode.index for episode in self._dataset.info.episodes]
 
     def metadata(self, *, entity_path_prefix: str | None = None) -> Chunk:
-        """The texts of ``meta/info.json`` and, where it is there, ``meta/stats.json``: one static chunk.
+        """The texts of ``meta/info.json`` and, if it exists, ``meta/stats.json``, in one static chunk.
 
         Its entity is ``entity_path_prefix``, by default ``/__lerobot``; its components are ``info`` and ``stats``.
         """
@@ -145,7 +145,7 @@ class LeRobotReader:
         ``entity_path_prefix`` is put before every entity path, not before ``/__properties``; ``timeline`` is another
         name for ``frame_index``. ``video_mode`` and ``b_frames`` are those of :meth:`LeRobotEpisode.stream`.
 
-        Raises ``UsageError`` (a ``ValueError``) for an episode or a mode that does not exist.
+        Raises ``UsageError`` (a ``ValueError``) if the episode or the mode does not exist.
         """
         stream = self._dataset.episode(episode).stream(video_mode=video_mode, b_frames=b_frames)
         if entity_path_prefix is None and timeline is None:

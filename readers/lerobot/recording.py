@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeRobotRecording(RecordingFile):
-    """A LeRobot dataset, and one of its episodes: by default the first."""
+    """A LeRobot dataset and one of its episodes, by default the first."""
 
     episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
     video_mode: str = option(
-        "native", "Whether the videos of a LeRobot dataset are read.", flag="--video-mode", choices=("native", "skip")
+        "native", "LeRobot: whether videos are read.", flag="--video-mode", choices=("native", "skip")
     )
     b_frames: str = b_frames_option()
 

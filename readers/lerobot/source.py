@@ -422,9 +422,9 @@ _ARCHETYPE: Final = "LeRobotEpisode"
 class EpisodeSource(Source[Split]):
     """The frames of one episode.
 
-    Guarantee: every frame of the episode is one row of each feature's entity. Order: properties, then by batches of
-    frames, within these by feature, then static data, and the videos last, feature by feature, whole groups of pictures
-    packed to about 2 MiB; the same for every run over the same bytes.
+    Guarantee: every frame of the episode is one row of each feature's entity. Order: properties, then batches of
+    frames, by feature within each batch, then static data, then the videos by feature, with whole groups of pictures
+    packed to about 2 MiB. It is the same for every run over the same bytes.
     """
 
     root: str
@@ -671,7 +671,7 @@ def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk
 
 
 def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
-    """Return whether frames of an episode may lie in a row group, by its statistics."""
+    """Return whether frames of an episode may are in a row group, by its statistics."""
     if _EPISODE not in file.schema.names:
         return True
     (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])

@@ -114,7 +114,7 @@ class _Pairing:
         return out
 
     def _nearest(self, since: Ticks) -> Ticks:
-        """The row of the frame that is less than half a frame away; -1 where there is none."""
+        """The row of the frame that is less than half a frame away; -1 if there is none."""
         after = np.searchsorted(self._at, since).clip(1, max(self._length - 1, 1))
         before = after - 1
         after = after.clip(0, self._length - 1)
@@ -138,7 +138,7 @@ class _Pairing:
         return not self._has_sample.any()
 
     def disagreement(self) -> str | None:
-        """Return how samples and frames differ; None where each frame has one sample. Those of a lead-in are fine."""
+        """Return how samples and frames differ; None if each frame has one sample. Those of a lead-in are fine."""
         missing = self._length - int(self._has_sample.sum())
         parts = []
         if missing:

@@ -172,7 +172,7 @@ class McapRecords(RecordSource):
         return RecordOutline(layout.profile, facts, tuple(units), True)
 
     def _units(self, file: McapFile, layout: McapLayout, summary: Summary) -> list[RecordUnit] | None:
-        """A unit for each chunk; None where the index is not enough to find all messages, attachments and metadata."""
+        """A unit for each chunk; None if the index is not enough to find all messages, attachments and metadata."""
         if not (Attachments.is_told_by(summary) and MetadataRecords.is_told_by(summary)):
             return None
         pieces = self._source.chunk_pieces(file, layout)

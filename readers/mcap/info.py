@@ -104,7 +104,7 @@ def _timing(times: _Times) -> ChannelTiming:
 
 @dataclass(frozen=True, slots=True)
 class McapSchemaInfo:
-    """A schema, without its text, whose size is ``data_size_bytes``."""
+    """A schema without its text; ``data_size_bytes`` is the size of the text."""
 
     id: int
     name: str
@@ -114,10 +114,10 @@ class McapSchemaInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChannelInfo:
-    """A channel as Rerun describes it.
+    """A channel in Rerun's form.
 
-    ``frequency_hz`` are the messages a second over the whole time of the file, without and with the first one; None
-    where there is one message, or that time is 0 or not known.
+    ``frequency_hz`` is the number of messages per second over the whole time of the file, without and with the first
+    message. It is None for a single message, or if the time is 0 or not known.
     """
 
     id: int
@@ -131,7 +131,7 @@ class McapChannelInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChunkInfo:
-    """The chunks of a file as Rerun describes them; sizes are None where there is no chunk, or no index of them."""
+    """The chunks of a file in Rerun's form. Sizes are None if there is no chunk or no chunk index."""
 
     count: int
     max_uncompressed_size_bytes: int | None
@@ -141,7 +141,7 @@ class McapChunkInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapCompressionInfo:
-    """The chunks of one compression; ``""`` is none."""
+    """The chunks with one compression; ``""`` is no compression."""
 
     codec: str
     chunk_count: int
@@ -150,7 +150,7 @@ class McapCompressionInfo:
 
     @property
     def savings_ratio(self) -> float | None:
-        """The part of the uncompressed bytes that compression saves; None without any byte."""
+        """The fraction of the uncompressed bytes that compression saves, or None if there are no bytes."""
         whole = self.uncompressed_size_bytes
         return 1 - self.compressed_size_bytes / whole if whole else None
 
@@ -194,14 +194,14 @@ def _length(nanoseconds: int) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class McapInfo:
-    """The content of an MCAP, described by :meth:`McapReader.info`.
+    """The description of an MCAP's content, from :meth:`McapReader.info`.
 
-    Times are ns as the writer wrote them, None without messages or if the summary lacks them. ``bytes`` is the size of
-    the file, ``uncompressed_bytes`` that of the records in its chunks, ``compressed_bytes`` their size as stored;
-    ``compression`` counts chunks by compression (``""`` is none). ``scanned``: there was no summary, so the whole
-    file was read for this. ``statistics_present``: the summary has statistics. The other names of Rerun 0.41 are there
-    as well; where it gives another type by a name of chunkmill's, that is ``channel_info``, ``chunk_info`` and
-    ``compression_info``.
+    Times are in ns as the writer wrote them; they are None if there are no messages or the summary lacks them.
+    ``bytes`` is the size of the file, ``uncompressed_bytes`` the size of the records in its chunks, and
+    ``compressed_bytes`` their stored size. ``compression`` counts chunks by compression (``""`` is none). ``scanned``
+    is true if the file has no summary, so all of it was read. ``statistics_present`` is true if the summary has
+    statistics. The other names of Rerun 0.41 exist as well. If Rerun uses a name of chunkmill for another type, its
+    value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
     """
 
     path: str
@@ -243,7 +243,7 @@ class McapInfo:
 
     @property
     def duration_ns(self) -> int | None:
-        """The time from the first message to the last in ns, None where these are not known."""
+        """The time from the first message to the last in ns, or None if these are not known."""
         return None if self.start_time is None or self.end_time is None else max(self.end_time - self.start_time, 0)
 
     @property
@@ -268,12 +268,12 @@ class McapInfo:
 
     @property
     def summary_source(self) -> str:
-        """``embedded``: the summary is the file's; ``reconstructed``: the whole file was read for it."""
+        """``embedded`` if the summary is from the file, ``reconstructed`` if the whole file was read for it."""
         return "reconstructed" if self.scanned else "embedded"
 
     @property
     def channel_info(self) -> tuple[McapChannelInfo, ...]:
-        """The channels as Rerun describes them; ``channels`` has what chunkmill knows."""
+        """The channels in Rerun's form; ``channels`` has chunkmill's own description."""
         seconds = (self.duration_ns or 0) / 1e9
         return tuple(
             McapChannelInfo(
@@ -290,7 +290,7 @@ class McapInfo:
 
     @property
     def compression_ratio(self) -> float | None:
-        """Uncompressed over compressed bytes of the chunks."""
+        """The uncompressed size of the chunks divided by their compressed size."""
         return self.uncompressed_bytes / self.compressed_bytes if self.compressed_bytes else None
 
     def __repr__(self) -> str:
@@ -302,7 +302,7 @@ class McapInfo:
         return self.panel(f"{self.kind} {self.path}")
 
     def panel(self, title: str) -> str:
-        """The panel that a notebook shows, under this title."""
+        """The panel for notebooks, with this title."""
         ratio = self.compression_ratio
         facts = [
             size(self.bytes),
@@ -466,7 +466,7 @@ def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: in
 
 
 def message_times(file: McapFile) -> Iterator[tuple[str, Mapping[str, Ticks]]]:
-    """Yield log and publish times of the messages of each channel, chunk by chunk as they lie in the file.
+    """Yield log and publish times of the messages of each channel, chunk by chunk as they are in the file.
 
     The numbers are in the order of the times, which have 64 bits without a sign. Raises ``ReadError``.
     """

@@ -206,13 +206,14 @@ class _Shared(NamedTuple):
 class McapSource(Source[McapSplit]):
     """The chunks of one MCAP file.
 
-    Guarantee: every message of a selected topic (and time) is one row, once. Order: chunks of the file level made from
-    the summary; messages by split, within it by groups of MCAP chunks of about 32 MiB, within these by channel id, then
-    by log time; chunks of the file level made by reading the whole file; robots. The same for every run over the same
-    bytes. ``nothing`` is the reason why the options choose no message, if the summary proved it for the splits.
+    Guarantee: every message of a selected topic (and time) is one row, once. Order: first the chunks about the file
+    that are made from its summary; then messages by split, within it by groups of MCAP chunks of about 32 MiB, within
+    these by channel id, then by log time; then the chunks about the file that need a full read; then robots. The same
+    for every run over the same bytes. If the summary proves that the options select no message, ``nothing`` is the
+    reason.
 
-    The source of another container of channels with messages is a class derived from this. It overrides the methods
-    from :meth:`open` to :meth:`rescue`, which open, divide and read a file.
+    Sources for other containers of channels with messages derive from this class. They override the methods from
+    :meth:`open` to :meth:`rescue`, which open, divide and read a file.
     """
 
     reader: ClassVar[str] = "McapReader"
@@ -254,7 +255,7 @@ class McapSource(Source[McapSplit]):
         return plan_splits(file, layout, self.options, unwanted)
 
     def chunk_pieces(self, file: Any, layout: McapLayout) -> list[SplitPiece] | None:
-        """All chunks of the file with their numbers of messages; None where the index does not have them."""
+        """All chunks of the file with their numbers of messages; None if the index does not have them."""
         return indexed_pieces(file, layout, self.options)
 
     def records(self) -> Sequence[RecordSource]:
@@ -274,7 +275,7 @@ class McapSource(Source[McapSplit]):
         return SectionReader(file, split, registry, check_attachments=checks, threads=threads)
 
     def why_nothing(self, file: Any, layout: McapLayout) -> ReadWarning | None:
-        """Say why the options choose no message of the file; None where the index does not prove that."""
+        """Say why the options choose no message of the file; None if the index does not prove that."""
         return why_nothing(file, layout, self.options)
 
     def unwanted(self, summary: Summary | None) -> Places:
@@ -362,7 +363,7 @@ class McapSource(Source[McapSplit]):
         return {entry.offset: behind(entry) for entry, channels in ids if channels and wanted.isdisjoint(channels)}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of the messages, by the summary; None where it does not say all, or lenses make others."""
+        """The columns of the messages, by the summary; None if it does not say all, or lenses make others."""
         if self.options.recover or not self.options.values:
             return None
         with self.open() as file:
@@ -373,7 +374,7 @@ class McapSource(Source[McapSplit]):
         return message_columns(registry, summary.channels, self.options, self._wants, self.path)
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the file, by the summary; None where it does not say all."""
+        """The entities of all messages and of the file, by the summary; None if it does not say all."""
         if self.options.recover:
             return None
         with self.open(unwrap=False) as file:
@@ -533,15 +534,15 @@ class McapReader(FrameReader):
     timestamp_offset_ns
         Added to every timestamp, saturating; without effect on durations.
     decoders
-        Identifiers of the decoders to use, of :meth:`available_decoders`; all of them by default. ``ros2_reflection``
-        gives messages of ROS 2 (CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``) and ROS 1 as structs, ``protobuf``
-        those of protobuf, FlatBuffers, and JSON and CBOR with or without a JSON Schema; ``raw`` takes the channels that
-        no other decoder claims. A message, or a whole channel, that its decoder cannot read is kept as raw bytes,
+        Identifiers of the decoders to use, from :meth:`available_decoders`; by default all of them. ``ros2_reflection``
+        gives messages of ROS 2 (CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``) and ROS 1 as structs. ``protobuf``
+        does the same for protobuf, FlatBuffers, and JSON and CBOR with or without a JSON Schema. ``raw`` takes the
+        channels that no other decoder claims. If a decoder cannot read a message or a channel, it is kept as raw bytes,
         with a ``ReadWarning``.
     include_topic_regex
-        Only topics with a match of one of these RE2 patterns are read. Not anchored.
+        Only topics that match one of these RE2 patterns are read. Patterns are not anchored.
     exclude_topic_regex
-        Topics with a match of one of these are skipped; applied after the includes.
+        Topics that match one of these patterns are skipped, after the includes are applied.
     start_time_ns, end_time_ns
         Only messages at or after the start and before the end are read, by their log time in ns as the writer wrote it.
         Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
@@ -554,10 +555,9 @@ class McapReader(FrameReader):
     FileNotFoundError
         There is no such file (``SourceMissingError``).
     ValueError
-        A timeline type, decoder or pattern that does not exist, or a range of times that ends before it starts
-        (``UsageError``).
+        The timeline type, decoder or pattern is invalid, or the range of times ends before it starts (``UsageError``).
     TypeError, OverflowError
-        An offset or a time that is no integer, or does not fit into 64 bits.
+        An offset or a time is not an integer, or does not fit into 64 bits.
     """
 
     frame_index = _SHORT_LOG_TIME
@@ -621,7 +621,7 @@ class McapReader(FrameReader):
         return list(DECODERS)
 
     def source(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> McapSource:
-        """The file as a source for a pipeline; times as for :meth:`stream`."""
+        """The file as a source for a pipeline. The arguments are as for :meth:`stream`."""
         options = self._options
         if start_time_ns is not None or end_time_ns is not None:
             options = replace(options, times=checked_range(start_time_ns, end_time_ns))
@@ -630,11 +630,11 @@ class McapReader(FrameReader):
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
         """A lazy stream of the file's chunks; each call reads the file anew.
 
-        If a start or an end is given, both replace the reader's own, for this stream alone.
+        If a start or an end is given, the two replace both times of the reader, for this stream only.
 
-        Order: chunks about the file made from its summary; messages as in the file by pieces of about 32 MiB, within
-        these by channel, then by log time; chunks about the file made by reading all of it; robots. It is the same on
-        any number of cores.
+        Order: first the chunks about the file that are made from its summary; then messages in file order by pieces of
+        about 32 MiB, within these by channel, then by log time; then the chunks about the file that need a full read;
+        then robots. It is the same on any number of cores.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -642,10 +642,11 @@ class McapReader(FrameReader):
         return LazyChunkStream.from_source(source)
 
     def values(self) -> LazyChunkStream:
-        """A lazy stream of the messages as they are decoded, a struct each, for frames.
+        """A lazy stream of the decoded messages, one struct each, for frames.
 
-        Decoders of meanings (``foxglove``, ``ros2msg``) and of the file as a whole are left out, unless the reader was
-        given decoders. An undecodable message is null, and counted in a ``ReadWarning``. Order as for :meth:`stream`.
+        Decoders that map messages to archetypes (``foxglove``, ``ros2msg``) or decode data about the file are left out,
+        unless the reader was given decoders. A message that cannot be decoded is null, and a ``ReadWarning`` gives the
+        number of such messages. Order as for :meth:`stream`.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -653,16 +654,17 @@ class McapReader(FrameReader):
 
     @property
     def topics(self) -> list[str]:
-        """The topics of the file, sorted, whatever the reader was asked to read. Raises ``ReadError``.
+        """All topics of the file, sorted, also those that the reader leaves out. Raises ``ReadError``.
 
-        Only the summary is read, or all of a file without one. :meth:`info` has schemas, encodings and counts, too.
+        Only the summary is read; a file without one is read completely. :meth:`info` also has schemas, encodings and
+        counts.
         """
         return sorted({channel.topic for channel in self.source().info().channels})
 
     def time_bounds(self) -> tuple[int, int]:
-        """The first and the last log time of all messages, ns as the writer wrote them; see :meth:`info`.
+        """The first and the last log time of all messages, in ns as the writer wrote them; see :meth:`info`.
 
-        Raises ``UsageError`` (a ``ValueError``) where the file has no message.
+        Raises ``UsageError`` (a ``ValueError``) if the file has no message.
         """
         info = self.source().info()
         if info.start_time is None or info.end_time is None:
@@ -670,12 +672,15 @@ class McapReader(FrameReader):
         return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Report the recoverable and the lost parts of a damaged file. Reads all of it, and decodes nothing."""
+        """Report the recoverable and the lost parts of a damaged file.
+
+        The whole file is read, and nothing is decoded.
+        """
         return self.source().recovery_report()
 
     def info(self, *, timing: bool = False) -> McapInfo:
         """Describe the file: channels, schemas, counts, times, compression. Messages are not decoded.
 
-        With ``timing`` also the rate of each channel and its largest gap, for which the message indexes are read.
+        With ``timing``, also give the rate and the largest gap of each channel; this reads the message indexes.
         """
         return self.source().info(timing=timing)

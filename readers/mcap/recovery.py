@@ -217,7 +217,7 @@ def whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Sa
             except ReadError as error:
                 return _Saved(offsets, at, error.message)
         elif opcode < 0x80:
-            return _Saved(offsets, at, "what is in it are no records from there on")
+            return _Saved(offsets, at, "its content from there on is not records")
         at = body + length
     return _Saved(offsets, at, None)
 

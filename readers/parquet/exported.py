@@ -110,7 +110,7 @@ class ExportManifest:
         return cls(tuple(StoreEntry("recording", *ids) for ids in given), tuple(files))
 
     def chosen(self, recording_id: str | None, path: str) -> StoreEntry:
-        """A recording, by default the first. Raises ``UsageError`` where there is none of this id."""
+        """A recording, by default the first. Raises ``UsageError`` if there is none of this id."""
         for store in self.recordings:
             if recording_id in (None, store.recording_id):
                 return store

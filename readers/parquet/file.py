@@ -84,9 +84,9 @@ _CUT_HINT: Final = "The file is cut short or damaged; copy it again."
 class ParquetFile:
     """An open file of known schema. Use it as a context manager.
 
-    Its footer begins at ``footer_at``: everything else has to end there. ``version`` is that of an object in a store.
-    INT96 columns come in the unit of the file's Arrow schema. Those named in ``coarse`` come in microseconds, all
-    others, named in ``wide``, in nanoseconds.
+    The footer begins at ``footer_at``; all other data must end before it. ``version`` is the version of an object in an
+    object store. INT96 columns have the unit of the file's Arrow schema: microseconds for those in ``coarse``,
+    nanoseconds for the others, which are in ``wide``.
 
     Raises ``ReadError`` if the footer is damaged, ``UnsupportedError`` if the file is encrypted.
     """
@@ -288,7 +288,7 @@ def _translated(error: BaseException, path: str) -> ReadError:
 
 
 def _leaf_ranges(schema: pa.Schema, leaves: int) -> list[range] | None:
-    """For each column of the schema the stored columns it consists of; None where they do not add up."""
+    """For each column of the schema the stored columns it consists of; None if they do not add up."""
     ranges: list[range] = []
     at = 0
     for field in schema:
@@ -530,7 +530,7 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
 
 
 def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
-    """The error of the first page of a stored column whose header or checksum is wrong; None where all are right."""
+    """The error of the first page of a stored column whose header or checksum is wrong; None if all are right."""
     begin, end, column = _extent(file, row_group, leaf)
     try:
         for page in _pages(file, begin, end, column):
@@ -609,10 +609,10 @@ def _place(column: StoredColumn, row_group: int) -> str:
 def read_columns(
     file: ParquetFile, row_groups: Sequence[int], columns: Collection[int], *, rows: int | None = None
 ) -> Iterator[tuple[int, dict[int, pa.Array]]]:
-    """Batches of the columns at these positions: their numbers of rows, never 0, and the columns by position.
+    """Yield batches of the columns at these positions: the number of rows, never 0, and the columns by position.
 
-    ``rows`` at most; by default as many as make about ``BATCH_BYTES``. Without columns only the numbers come. Raises
-    ``ReadError`` with the byte of the damage.
+    A batch has at most ``rows`` rows, by default about ``BATCH_BYTES``. Without columns, only the numbers of rows are
+    given. Raises ``ReadError`` with the byte of the damage.
     """
     leaves = file.leaves(columns)
     total = sum(file.footer.row_groups[i].rows for i in row_groups)
@@ -634,7 +634,7 @@ def read_columns(
 
 
 def open_file(path: str) -> ParquetFile:
-    """Open a file. INT96 columns come in microseconds if nanoseconds cannot hold their times.
+    """Open a file. INT96 columns are read in microseconds if their times do not fit into nanoseconds.
 
     Warns (``ReadWarning``) of such columns. Raises ``ReadError``.
     """

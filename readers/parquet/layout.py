@@ -151,7 +151,7 @@ def _numbers(values: pa.Array, label: str, dtype: np.dtype[np.floating]) -> npt.
         values = pc.if_else(pc.match_substring_regex(values, _NUMBER), values, None)
     floats = pc.cast(values, pa.from_numpy_dtype(dtype), safe=False)
     if floats.null_count > nulls:
-        _warn(f"column {label!r}: texts that are no numbers become 0 in a component that a column rule makes")
+        _warn(f"column {label!r}: texts that are not numbers become 0 in a component of a column rule")
     if nulls:
         _warn(f"column {label!r}: nulls become 0 in a component that a column rule makes")
     if floats.null_count:
@@ -183,17 +183,17 @@ def is_index_type(datatype: pa.DataType) -> bool:
 
 
 def row_numbers(first: int, length: int) -> Timeline:
-    """The timeline of rows ``first`` and following."""
+    """The timeline that counts rows, from ``first`` on."""
     return _timeline(ROW_INDEX, TimelineKind.SEQUENCE, np.arange(first, first + length, dtype=np.int64))
 
 
 def timeline(values: pa.Array, column: IndexColumn, *, path: str, first_row: int) -> Timeline:
-    """Return an index column as the timeline of its name.
+    """Return an index column as a timeline with the same name.
 
-    Integers, timestamps and durations count by their stored numbers, in the unit of the options. Floats are scaled to
-    nanoseconds, then rounded; times beyond 64 bits become the earliest or latest possible. ``first_row``
-    is the number of the first of ``values``. Warns (``ReadWarning``) of times that wrap around or are clamped. Raises
-    ``ReadError`` for a null, for NaN, and for a float of a sequence that is no 64-bit integer.
+    Integers, timestamps and durations keep their stored numbers, in the unit of the options. Floats are scaled to
+    nanoseconds, then rounded; times beyond 64 bits become the earliest or latest possible. ``first_row`` is the row
+    number of the first value. Warns (``ReadWarning``) about times that wrap around or are clamped. Raises ``ReadError``
+    for null, NaN, and a sequence number that is not a 64-bit integer.
     """
     if values.null_count:
         raise _no_time(column, "null", values.is_null(), path, first_row)

@@ -18,8 +18,8 @@ TARGETS: Final = ("Translation3D", "RotationQuat", "RotationAxisAngle", "Scale3D
 class ColumnRule:
     """Join columns whose names differ only in their suffixes into one component. Made by the factory methods.
 
-    ``suffixes`` are in the order of the component's numbers; the rest of the names (the sub-prefix) has to be the
-    same for all. The component is named after the sub-prefix and ``field_name_override``.
+    ``suffixes`` are in the order of the component's numbers. The rest of the names (the sub-prefix) must be the same
+    for all columns. The component is named after the sub-prefix and ``field_name_override``.
 
     >>> ColumnRule.translation3d(["_x", "_y", "_z"]).target
     'Translation3D'
@@ -67,7 +67,7 @@ class ColumnRule:
     ) -> ColumnRule:
         """Any number of columns as ``Scalars:scalars``, float64, with a name for each series.
 
-        Raises ``ValueError`` where there are not as many names as suffixes.
+        Raises ``ValueError`` if the numbers of names and suffixes differ.
         """
         _check(len(suffixes) == len(names), "suffixes and names must have the same length")
         return cls(list(suffixes), "Scalars", list(names), field_name_override)
@@ -103,7 +103,7 @@ GROUPINGS: Final = ("prefix", "individual", "explicit_prefixes")
 
 @dataclass(frozen=True, slots=True)
 class IndexColumn:
-    """A column that becomes a timeline: its name (``path``), its kind, and the unit of its integers, if it has one.
+    """A column that becomes a timeline: its name (``path``), its kind, and the unit of its integers, if any.
 
     Raises ``UsageError`` (a ``ValueError``) for a kind or unit that does not exist.
 
@@ -139,7 +139,7 @@ class IndexColumn:
 
     @classmethod
     def of(cls, entry: IndexColumn | Sequence[str]) -> IndexColumn:
-        """An entry of ``index_columns``: this, ``(name, type)`` or ``(name, type, unit)``."""
+        """Convert an entry of ``index_columns``: an ``IndexColumn``, ``(name, type)`` or ``(name, type, unit)``."""
         if isinstance(entry, IndexColumn):
             return entry
         if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in (2, 3):
@@ -155,7 +155,7 @@ class IndexColumn:
 
     @property
     def factor(self) -> int:
-        """The factor that makes nanoseconds of the integers."""
+        """The factor that converts the integers to nanoseconds."""
         return 1 if self.line is TimelineKind.SEQUENCE else NANOSECONDS[self.input_unit or "ns"]
 
 

@@ -43,9 +43,11 @@ _TIME_WORDS: Final = ("time", "stamp", "frame", "index", "seq", "tick")
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """One column. ``values`` counts what is stored of it, ``bytes`` and ``uncompressed_bytes`` are those of its pages.
+    """One column.
 
-    ``is_index``: its type can be a timeline, and its type or name says that it may be meant as one.
+    ``values`` is the number of stored values; ``bytes`` and ``uncompressed_bytes`` are the sizes of the pages.
+
+    ``is_index`` is true if the column can be a timeline, and its type or name suggests that it is one.
     """
 
     name: str
@@ -61,7 +63,7 @@ class ColumnInfo:
 
 @dataclass(frozen=True, slots=True)
 class ParquetInfo:
-    """The content of a file, as :meth:`ParquetReader.info` gives it. ``bytes`` is the size of the file."""
+    """The description of a file's content, from :meth:`ParquetReader.info`. ``bytes`` is the size of the file."""
 
     path: str
     bytes: int
@@ -117,10 +119,10 @@ def _may_be_index(field: pa.Field) -> bool:
 class ParquetReader(FrameReader):
     """Read chunks from a Parquet file, or from all files of a folder or of a pattern such as ``drives/*.parquet``.
 
-    Every row of the file is one row of each chunk it goes into; values keep their Arrow type, a null is a null
-    instance. The file's key/value pairs come as static data at ``/__properties``. Page checksums are compared, and a
-    damaged file raises ``ReadError`` while it is read. Several files are read as one, sorted by path; folders named
-    ``key=value`` add a column each. A folder that :func:`write_parquet` has written gives the chunks that were written.
+    A row of the file gives one row in each entity. Values keep their Arrow type, and a null is a null instance. The
+    file's key/value pairs become static data at ``/__properties``. Page checksums are verified, and a damaged file
+    raises ``ReadError`` while it is read. Several files are read as one, sorted by path. Each folder named
+    ``key=value`` adds a column. From a folder of :func:`write_parquet` you get the original chunks.
 
     Parameters
     ----------
@@ -130,31 +132,31 @@ class ParquetReader(FrameReader):
     entity_path_prefix
         Prefix of every entity path, except for ``/__properties``.
     column_grouping
-        ``"prefix"``: columns that share the text before the first ``delimiter`` go to one entity.
-        ``"individual"``: each column has its own. ``"explicit_prefixes"``: columns go by the longest of ``prefixes``
-        that they begin with, the rest individually.
+        ``"prefix"`` puts columns with the same text before the first ``delimiter`` into one entity, ``"individual"``
+        each column into an entity of its own, and ``"explicit_prefixes"`` those with the same longest prefix of
+        ``prefixes``, and the rest individually.
     delimiter
         One character.
     prefixes
-        For ``"explicit_prefixes"``, and only then.
+        The prefixes, only for ``"explicit_prefixes"``.
     use_structs
-        Whether several columns of one group become one component ``data``, a struct; else each is a component.
-        Without effect on ``"individual"``.
+        Whether several columns of a group become one component ``data``, a struct. Otherwise each becomes a component.
+        This has no effect with ``"individual"``.
     static_columns
-        Columns that hold one value throughout: they come once, as static data. Names that are not there are ignored.
+        Columns with the same value in every row; they become static data. Missing names are ignored.
     index_columns
-        :class:`IndexColumn`, or ``(name, type)`` or ``(name, type, unit)``: the column becomes a timeline,
-        ``"timestamp"``, ``"duration"`` or ``"sequence"``; ``unit`` (``ns``, ``us``, ``ms``, ``s``) is that of its
-        integers. Without any there is a timeline ``row_index``, which counts rows from 0.
+        The columns that become timelines: :class:`IndexColumn`, ``(name, type)`` or ``(name, type, unit)``. The type is
+        ``"timestamp"``, ``"duration"`` or ``"sequence"``; ``unit`` (``ns``, ``us``, ``ms``, ``s``) is the unit of
+        integers. Without index columns, the timeline ``row_index`` counts rows from 0.
     column_rules
-        Rules that make one component of several columns; the first that matches wins.
+        Rules that join several columns into one component; the first matching rule wins.
 
     Raises
     ------
     FileNotFoundError
         There is no such file (``SourceMissingError``).
     ValueError
-        An option that does not exist, or does not fit another (``UsageError``).
+        An option is invalid, or contradicts another (``UsageError``).
     """
 
     def __init__(
@@ -214,14 +216,14 @@ class ParquetReader(FrameReader):
         return panel(repr(self), facts, table(head, rows, len(columns), kind="wide"))
 
     def recordings(self) -> list[StoreEntry]:
-        """The recordings of a folder that :func:`write_parquet` has written; of other files none has an id."""
+        """The recordings of a folder of :func:`write_parquet`. Other files have no recording ids."""
         place = located(self._path)
         return list(ExportManifest.read(str(place)).recordings) if is_exported(place) else []
 
     def source(
         self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]
     ) -> ParquetSource | ExportedSource:
-        """The file as a source for a pipeline; arguments as for :meth:`stream`."""
+        """The file as a source for a pipeline. The arguments are as for :meth:`stream`."""
         chosen = self._options.changed(**options) if options else self._options
         place = located(self._path)
         if not is_exported(place):
@@ -255,14 +257,13 @@ class ParquetReader(FrameReader):
     def stream(self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file anew.
 
-        A folder that :func:`write_parquet` has written gives the chunks that were written, with their ids, entity by
-        entity; ``recording_id`` chooses the recording, by default the first.
+        From a folder of :func:`write_parquet` you get the original chunks with their ids, entity by entity.
+        ``recording_id`` selects the recording, by default the first.
 
-        ``options`` are those of the reader, but ``path``; one that is given here takes the place of the reader's own,
-        for this stream alone.
+        ``options`` are those of the reader, except ``path``. They replace the reader's options for this stream only.
 
-        Order: properties; by runs of row groups of about 64 MiB, within these by batches of at most 65,536 rows, one
-        chunk a group; static data. The same for every run.
+        Order: first properties; then by runs of row groups of about 64 MiB, within these by batches of at most 65,536
+        rows, one chunk per group of columns; then static data. The same for every run.
         """
         from ...engine.stream import LazyChunkStream
 

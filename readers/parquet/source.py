@@ -51,8 +51,8 @@ def _is_comparable(datatype: pa.DataType) -> bool:
 def check_static(name: str, values: pa.Array, first: pa.Array, *, first_row: int, path: str) -> None:
     """Compare rows of a static column with ``first``, the value of the first row of all.
 
-    Raises ``ReadError`` if a value differs; a null does, even from a null. ``first_row`` is the number of the first of
-    ``values``.
+    Raises ``ReadError`` if a value differs; a null does, even from a null. ``first_row`` is the row number of the first
+    value.
     """
     same: npt.NDArray[np.bool_]
     if pa.types.is_null(values.type):
@@ -310,10 +310,10 @@ def _is_data(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ParquetSplit(Split):
-    """Row groups ``start`` to ``stop`` of a file, and of them the outputs ``outputs`` of its layout.
+    """Row groups ``start`` to ``stop`` of a file, limited to the ``outputs`` of its layout.
 
-    ``file`` is the file's number, ``first_row`` the number of the first row among those of all files. ``begins``: the
-    file's properties come first; ``ends``: the static chunks of all files come last.
+    ``file`` is the number of the file, and ``first_row`` the number of the first row, counted over all files. With
+    ``begins`` the split starts with the file's properties; with ``ends`` it ends with the static chunks of all files.
     """
 
     file: int
@@ -406,9 +406,9 @@ class _Shared(NamedTuple):
 class ParquetSource(Source[ParquetSplit]):
     """The chunks of one Parquet file, or of a folder or pattern of them.
 
-    Guarantee: every row of every selected column comes once. Order: by file, by split (runs of row groups of about
-    64 MiB), within it by batches of rows, within these by group; properties first, static chunks last. The same for
-    every run over the same bytes.
+    Guarantee: every row of every selected column is read exactly once. Order: properties first, then by file, by split
+    (runs of row groups of about 64 MiB), within it by batches of rows, within these by group of columns, and static
+    chunks last. It is the same for every run over the same bytes.
     """
 
     def __init__(self, path: str, options: ParquetOptions | None = None) -> None:

@@ -67,7 +67,7 @@ _READS: Final = (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAG
 
 
 class Topic(NamedTuple):
-    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None where the file has none.
+    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None if the file has none.
 
     An empty text is that of an empty type, or of one that the recorder did not find.
     """
@@ -475,7 +475,7 @@ class BagDatabase:
 
     def _check_row(self, row_id: Any, before: Any, topic: Any, time: Any) -> None:
         if not isinstance(row_id, int) or (before is not None and row_id <= before):
-            raise _damaged(f"the rows of messages are not in order behind row {before}", self.path)
+            raise _damaged(f"the rows of messages are not in order after row {before}", self.path)
         if not isinstance(topic, int) or not isinstance(time, int):
             raise _damaged(f"row {row_id:,} of messages has no topic or no timestamp that is a number", self.path)
         if time < 0:

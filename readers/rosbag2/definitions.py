@@ -53,7 +53,7 @@ class TypeDefinitions:
         self._lookups: list[Callable[[str], Definition | None]] = list(lookups)
 
     def of(self, type_name: str) -> Definition | None:
-        """The definition of a type, such as ``std_msgs/msg/Header``; None where there is none. Raises ``ReadError``."""
+        """The definition of a type, such as ``std_msgs/msg/Header``; None if there is none. Raises ``ReadError``."""
         return next(filter(None, (lookup(type_name) for lookup in self._lookups)), None)
 
 

@@ -189,7 +189,7 @@ def _read(folder: Location, size: int) -> bytes:
 
 
 def read_metadata(folder: Location, names: Sequence[str]) -> BagMetadata | None:
-    """Return the content of ``metadata.yaml``; None where there is none, or, with a ``ReadWarning``, none to use."""
+    """Return the content of ``metadata.yaml``; None if there is none, or, with a ``ReadWarning``, none to use."""
     if METADATA not in names:
         return None
     derived = "the files of the folder are read in the order of their numbers"

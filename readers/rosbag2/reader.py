@@ -117,9 +117,9 @@ class Rosbag2Source(Source[Rosbag2Split]):
     """The chunks of one recording of rosbag2.
 
     Guarantee: every message of a selected topic (and time) is one row, once. Order: files in their order, messages by
-    split, within it by groups of about 32 MiB in the order in which they were written, within these by channel, then by
-    time; then what only reading shows of the recording, and robots. The same for every run over the same bytes. A
-    folder of MCAPs is read file by file, in the order of :class:`McapSource`.
+    split, within it by groups of about 32 MiB in the order of writing, within these by channel, then by time; then the
+    chunks about the recording that need a full read; then robots. The same for every run over the same bytes. A folder
+    of MCAPs is read file by file, in the order of :class:`McapSource`.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return _Rows(files, split.rows, None, self.options.times).groups()
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the recording; None where only reading shows them."""
+        """The entities of all messages and of the recording; None if only reading shows them."""
         if self.is_mcap:
             each = [source.entities() for source in self.mcaps]
             own = {"/__mcap_properties"} if "recording_info" in self.options.decoders else set()
@@ -316,7 +316,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return entities
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of the messages; None where lenses make others, or several files could have different ones."""
+        """The columns of the messages; None if lenses make others, or several files could have different ones."""
         if self.is_mcap:
             return self.mcaps[0].columns() if len(self.mcaps) == 1 else None
         if not self.options.values:
@@ -551,31 +551,33 @@ def _joined_info(path: str, infos: Sequence[McapInfo]) -> McapInfo:
 class Rosbag2Reader(FrameReader):
     """Read chunks from a recording of rosbag2: a folder, or a database (``.db3``) alone.
 
-    Every message becomes one row at the entity of its topic, as :class:`McapReader` makes them of the same messages; a
-    recording has one time for each, which is both its log and its publish time. The parts of a split recording are
-    joined, topics by their names. Where ``metadata.yaml`` is missing or not usable, the files say all. Changes in a log
-    or journal that a recorder left beside a database are read, through a copy; the files are not written.
+    Every message becomes one row at the entity of its topic, like those that :class:`McapReader` makes of the same
+    messages. A recording stores one time for each message, which is both log time and publish time. The parts of a
+    split recording are joined, with topics matched by name. If ``metadata.yaml`` is missing or unusable, the same
+    information is taken from the files. If a recorder left a log or journal beside a database, its changes are read
+    through a copy. The files are not changed.
 
     Parameters
     ----------
     path
-        The folder or the file; of a recording whose storage is MCAP, also the URL of a prefix in an object store. It
-        must exist; it is opened when the stream runs.
+        The folder or file. If the storage is MCAP, it can also be the URL of a prefix in an object store. It must
+        exist; it is opened when the stream runs.
     types
-        Definitions of the types that the recording does not define, as those of Foxy to Humble: folders of ``.msg`` or
-        ``.idl`` files (``/opt/ros/humble/share``), or names of distributions (``humble``), whose types the library
-        rosbags has (extra ``rosbag2``). Without one, messages are raw bytes, with a ``ReadWarning``.
+        Definitions of types that the recording does not define; recordings of Foxy to Humble define none. These are
+        folders of ``.msg`` or ``.idl`` files (``/opt/ros/humble/share``), or names of distributions (``humble``), whose
+        types come from the library rosbags (extra ``rosbag2``). Without a definition, messages are raw bytes, with a
+        ``ReadWarning``.
     timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
         As for :class:`McapReader`.
     recover
-        Read what is left of damaged MCAPs. Damaged databases are refused all the same.
+        Read the intact parts of damaged MCAPs. Damaged databases are still refused.
 
     Raises
     ------
     FileNotFoundError
         There is no such folder or file (``SourceMissingError``).
     ValueError
-        A type, timeline type, decoder or pattern that does not exist (``UsageError``).
+        A type, timeline type, decoder or pattern is invalid (``UsageError``).
     """
 
     frame_index = "log_time"
@@ -629,7 +631,7 @@ class Rosbag2Reader(FrameReader):
         return LazyChunkStream.from_source(self.source())
 
     def values(self) -> LazyChunkStream:
-        """A lazy stream of the messages as they are decoded, a struct each; see :meth:`McapReader.values`."""
+        """A lazy stream of the decoded messages, one struct each; see :meth:`McapReader.values`."""
         from ...engine.stream import LazyChunkStream
 
         source = Rosbag2Source(str(located(self._path)), self._options.of_values(), self._types)
@@ -637,19 +639,19 @@ class Rosbag2Reader(FrameReader):
 
     @property
     def topics(self) -> list[str]:
-        """The topics of the recording, sorted, whatever the reader was asked to read. Raises ``ReadError``."""
+        """All topics of the recording, sorted, also those that the reader leaves out. Raises ``ReadError``."""
         source = self.source()
         if source.is_mcap:
             return sorted({channel.topic for channel in source.info().channels})
         return sorted({channel.topic for channel in source.bag.channels})
 
     def time_bounds(self) -> tuple[int, int]:
-        """The first and the last time of all messages, ns. Raises ``UsageError`` where the recording has none."""
+        """The first and the last time of all messages, in ns. Raises ``UsageError`` if there are no messages."""
         info = self.info()
         if info.start_time is None or info.end_time is None:
             raise UsageError("the recording has no messages, so it has no times", path=str(self._path))
         return info.start_time, info.end_time
 
     def info(self) -> McapInfo:
-        """Describe the recording: topics, types, counts, times. Every row is looked at; messages are not decoded."""
+        """Describe the recording: topics, types, counts, times. Every row is read, but messages are not decoded."""
         return self.source().info()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rosbag2Recording(McapRecording):
-    """A recording of rosbag2; its options are those of an MCAP, and ``types``."""
+    """A recording of rosbag2. Its options are those of an MCAP and ``types``."""
 
     types: tuple[str, ...] = option(
         (),

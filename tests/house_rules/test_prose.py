@@ -68,6 +68,8 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
                     thing = getattr(face, name)
                 except MissingExtraError:
                     continue
+                if getattr(thing, "__module__", "").startswith("pyspark."):
+                    continue  # its docstrings are Spark's
                 if inspect.isclass(thing) or inspect.isfunction(thing):
                     yield f"{room.name}.{name}", inspect.getdoc(thing) or ""
                 if inspect.isclass(thing):

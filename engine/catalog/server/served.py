@@ -49,12 +49,12 @@ _RECENT: Final[Recent[ChunkData]] = Recent(128 * MIB, 16 * MIB)
 
 @dataclass(frozen=True)
 class ServedDataset:
-    """A dataset of a catalog that somebody serves (``chunkmill serve``), as a source of samples for training.
+    """A dataset of a served catalog (``chunkmill serve``), as a source of samples for training.
 
-    It gives what the dataset itself gives, by its chunks: those that samples need are fetched. A pinned source
-    stays as it was, whatever is registered later. A call that fails as the server or the network is down is made
-    again, whole, for some time: samples go on where they were. It pickles, and each process has a connection of its
-    own.
+    It gives the same samples as the dataset itself, and fetches only the chunks that samples need. A pinned source
+    does not change when more is registered later. If a call fails because the server or the network is down, it is
+    repeated for some time, and samples continue at the same position. It can be pickled; each process has its own
+    connection.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class ServedDataset:
     name
         The name of the dataset.
     token
-        What the server wants, by default that of the environment variable ``REDAP_TOKEN``.
+        The token for the server, by default that of the environment variable ``REDAP_TOKEN``.
     certificates
         A file of certificates in PEM that are trusted, by default those that gRPC trusts.
     retry_seconds

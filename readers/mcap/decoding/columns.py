@@ -453,7 +453,7 @@ TIME: Final = MessageType("builtin_interfaces/Time", (("sec", PRIMITIVES["int32"
 
 
 class Wire(NamedTuple):
-    """The layout of messages in bytes: ``header`` bytes come first; numbers lie at multiples of their size, but of no
+    """The layout of messages in bytes: ``header`` bytes come first; numbers are at multiples of their size, but of no
     more than ``max_align``, counted from there. ``ended`` texts have a final NUL, ``exact`` messages end where their
     last field does.
     """

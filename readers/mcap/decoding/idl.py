@@ -458,7 +458,7 @@ def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
     Modules, structs (with a base), typedefs, sequences and strings with their bounds, arrays, constants, enums (their
     number, int32) and bitmasks are read, annotations skipped. Messages that ROS generates around the parts of a service
     or action are known by name. Unions, maps, ``wchar``, ``long double``, and members that are optional or of a mutable
-    struct raise :class:`SchemaError`: these lie otherwise in a message.
+    struct raise :class:`SchemaError`: these are otherwise in a message.
 
     >>> text = b"module my { typedef double Three[3]; struct Point { Three at; string<8> name; }; };"
     >>> parse_idl("my/Point", text).arrow

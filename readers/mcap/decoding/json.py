@@ -348,7 +348,7 @@ class _Builder:
         if not isinstance(properties, dict) or not properties:
             return _ANY
         if any("\0" in name or not is_text(name) for name in properties):
-            raise SchemaError("the name of a property is no text")
+            raise SchemaError("the name of a property is not text")
         fields = tuple((name, self.build(child, above, depth + 1)) for name, child in properties.items())
         is_open = schema.get(REST, False) is not False or bool(schema.get("patternProperties"))
         if is_open and REST in properties:

@@ -323,7 +323,7 @@ def _field(field: ProtoField, messages: list[Any]) -> pa.Array:
 
 
 def _values(field: ProtoField, values: list[Any]) -> pa.Array:
-    """Single values, None where unset."""
+    """Single values, None if unset."""
     if field.opaque:
         serialized = [None if value is None else value.SerializePartialToString() for value in values]
         return pa.array(serialized, pa.binary())

@@ -48,17 +48,16 @@ def struct_encoder(
 ) -> StructEncoder | None:
     """Return a function that encodes structs as messages by their schema: the inverse of what the readers decode.
 
-    Its argument is an array of structs of the type that the readers give. It returns the bytes of each, or None for a
-    struct that does not fit the schema.
+    Its argument is an array of structs of the type that the readers give. It returns the bytes of each struct, or None
+    if the struct does not fit the schema.
 
     Parameters
     ----------
     schema_name, schema_encoding, schema_data
-        The schema, as an MCAP has it: ``ros2msg``, ``ros2idl``, ``omgidl``, ``ros1msg``, ``protobuf`` or
-        ``jsonschema``.
+        The schema as in an MCAP: ``ros2msg``, ``ros2idl``, ``omgidl``, ``ros1msg``, ``protobuf`` or ``jsonschema``.
     message_encoding
-        ``cdr``, ``ros1`` or ``json``; any with a protobuf schema. None is returned for other encodings, and for a
-        schema that cannot be used.
+        ``cdr``, ``ros1`` or ``json``; for a protobuf schema any encoding. None is returned for other encodings, and for
+        a schema that cannot be used.
 
     Examples
     --------

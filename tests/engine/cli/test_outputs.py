@@ -163,9 +163,9 @@ def test_a_folder_takes_the_place_of_nothing(writer: str, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     before = sorted(folder.rglob("*"))
     for name, said in (
-        ("thesis", "is no folder"),
-        ("link", "is no folder"),
-        ("pipe", "is no folder"),
+        ("thesis", "is not a folder"),
+        ("link", "is not a folder"),
+        ("pipe", "is not a folder"),
         ("store", "is there already"),
         ("s3://bucket/set", "local folder only"),
     ):

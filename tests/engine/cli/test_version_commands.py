@@ -71,4 +71,4 @@ def test_a_version_is_tagged_compared_and_restored(
         failed = call(*arguments)
         assert failed.exit_code != 0 and "chunkmill: error" in failed.stderr, arguments
     both = call("tag", "v1", "1", "--remove")
-    assert both.exit_code == 2 and "--remove takes a tag alone" in both.stderr
+    assert both.exit_code == 2 and "--remove takes only a tag" in both.stderr

@@ -124,7 +124,7 @@ def test_bad_options(lake: Path) -> None:
         ({"columns": "/speed"}, "There are: rerun_segment_id, frame"),
         ({"fill": "yes"}, "expected 'true' or 'false'"),
         ({"start": "noon"}, "start"),
-        ({"index": "none", "start": "1"}, "index 'none' has none"),
+        ({"index": "none", "start": "1"}, "the index is 'none'"),
         ({"semantics": "best"}, "expected one of contract"),
     ):
         with pytest.raises(UsageError, match=said.replace("?", r"\\?")):

@@ -112,7 +112,7 @@ def test_a_batch_is_there_once(kind: type[ChunkWriter], rows: list[pa.RecordBatc
 
 
 def test_the_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="known by its query"):
+    with pytest.raises(UsageError, match="identified by the id of its query"):
         writer(StoreWriterOfRows, tmp_path / "s", streams=True)
     with pytest.raises(UsageError, match="cannot be read from its checkpoint"):
         writer(StoreWriterOfRows, tmp_path / "s", streams=True, checkpointlocation=str(tmp_path))

@@ -210,7 +210,7 @@ class TestFilesInPlace:
         made.commit({"id": "a"})
         entry = in_place(made.folder, rrd(tmp_path / "drive.rrd", "drive"))
         for hostile in (replace(entry, in_place=False), replace(made.open().entry("a"), in_place=True)):
-            with pytest.raises(ReadError, match="none of its files"):
+            with pytest.raises(ReadError, match="not one of its files"):
                 made.folder.references(hostile)
 
 

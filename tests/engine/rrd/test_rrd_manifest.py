@@ -293,7 +293,7 @@ def test_chunks_that_lie_where_another_should(tmp_path: Path) -> None:
         (lambda b: drop_columns(b, "has_static_data"), "is static is missing"),
         (lambda b: drop_columns(b, "frame:start", "frame:end"), "'frame:start' 0 times"),
         (lambda b: with_column(b, "frame:start", b["frame:start"].cast(pa.timestamp("ns"))), "'frame' is a sequence"),
-        (lambda b: drop_columns(b, "scalars:end"), "must stand together"),
+        (lambda b: drop_columns(b, "scalars:end"), "must be adjacent"),
         (lambda b: b.append_column("foo", pa.array([1, 2])), "'foo'"),
         (lambda b: b.append_column("a:foo", pa.array([1, 2])), "'a:foo'"),
         (lambda b: b.append_column("zz:start", pa.array([1, 2])), "'zz:start'"),
@@ -343,6 +343,6 @@ def test_the_footer_of_a_draft_is_gone_without(tmp_path: Path) -> None:
     data = bytearray(with_manifest(rrd_bytes(scalars()), lambda b: drop_columns(b, "chunk_num_rows")))
     data[4:8] = b"\x00\x1c\x00\xc1"
     file = save(tmp_path, bytes(data))
-    with pytest.warns(ReadWarning, match=r"draft of Rerun 0\.28\.0-alpha\.1\+dev"):
+    with pytest.warns(ReadWarning, match=r"draft format of Rerun 0\.28\.0-alpha\.1\+dev"):
         assert not file.has_footer
     assert len(list(file.chunks(STORE))) == 1

@@ -44,7 +44,7 @@ def test_a_commit_that_comes_first_waits_for_nobody(waits: list[float]) -> None:
 
 
 def test_who_loses_all_the_time_gets_an_error_that_says_to_try_again(waits: list[float]) -> None:
-    with pytest.raises(WriteError, match=r"/lake: others change a table all the time, .*not made") as caught:
+    with pytest.raises(WriteError, match=r"/lake: other writers keep changing a table, .*not made") as caught:
         publish(conflicting(4), "a table", path="/lake", hint="Later.", most=4)
     assert caught.value.transient and caught.value.hint == "Later."
     assert not isinstance(caught.value, CommitUnknownError)
@@ -111,7 +111,7 @@ def test_nothing_is_visible_of_a_change_that_others_came_before(
     what, change = COMMITS[module]
     monkeypatch.setattr(f"chunkmill.engine.{module}.publish", partial(publish, most=3))
     monkeypatch.setattr(VersionFiles, "create", lambda *_: False)
-    with pytest.raises(WriteError, match=f"others change {what} all the time") as caught:
+    with pytest.raises(WriteError, match=f"other writers keep changing {what}") as caught:
         change(tmp_path)
     assert caught.value.transient and not isinstance(caught.value, CommitUnknownError)
     assert sorted(tmp_path.rglob("versions/*")) == before

@@ -440,7 +440,7 @@ def test_planes_in_batches() -> None:
         Yuv420Collator()([{"arm": None}])
     with pytest.raises(UsageError, match="one colour space"):
         Yuv420Frame.stack([frame, yuv(6, 8, "bt601")[0]])
-    with pytest.raises(UsageError, match=r"no YUV 4:2:0"):
+    with pytest.raises(UsageError, match=r"not YUV 4:2:0"):
         Yuv420Frame(frame.y, frame.uv[..., :2], "bt709", "limited")
     plain = Yuv420Frame(frame.y, frame.uv, "unspecified", "limited")
     with pytest.warns(ReadWarning, match="bt601, limited"):

@@ -111,7 +111,7 @@ def test_names_and_types_that_cannot_be_are_errors(
     source = DataSource(dataset)
     joints = FIELDS["joints"]
     for name in ("Place", "frame", "sample", "segment_id", "is_repeat"):
-        with pytest.raises(ValueError, match=r"two columns|a name that samples have"):
+        with pytest.raises(ValueError, match=r"two columns|a name that is reserved"):
             samples_frame(source, "frame", {name: joints})
     nothing = Field("/grip:Scalars:scalars", NumericDecoder(), max_staleness=0, fill="skip", window=(-100,))
     with pytest.raises(ValueError, match="none of 45 samples"):

@@ -183,7 +183,7 @@ def test_a_state_of_another_job_is_refused(drives: tuple[list[Drive], DatasetEnt
     ):
         with pytest.raises(ValueError, match="the state is of another job"):
             other.load_state_dict(state)
-    with pytest.raises(ValueError, match="no state of a job"):
+    with pytest.raises(ValueError, match="not the state of a job"):
         samples(dataset).load_state_dict({})
     with pytest.raises(ValueError, match="given together"):
         samples(dataset, rank=0, world=None).part  # noqa: B018 - it is asked for there

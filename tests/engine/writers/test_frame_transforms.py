@@ -149,7 +149,7 @@ def test_a_specification_that_cannot_be(more: dict[str, Any], message: str, tmp_
 def test_rotations_take_no_line(tmp_path: Path) -> None:
     case = recording(static("tool", "base"))
     turns = Case(case.edges, case.times, np.tile(QUARTER[3:], (10, 1)), case.spec)
-    with pytest.raises(UsageError, match=r"pose\.rule: the line is no way between rotations"):
+    with pytest.raises(UsageError, match=r"pose\.rule: rotations cannot be interpolated linearly"):
         export(turns, tmp_path, rule="linear")
     assert np.allclose(np.abs(export(turns, tmp_path, rule="slerp")), [[0, 0, 1, 0]] * 10)
 

@@ -208,7 +208,7 @@ def test_what_was_cut_is_repeated(call: str, hub: Hub, tmp_path: Path) -> None:
 
 def test_what_cannot_be_pushed(hub: Hub, tmp_path: Path) -> None:
     for name in ("set", "a/b/c", ""):
-        with pytest.raises(UsageError, match="is no name on the Hub"):
+        with pytest.raises(UsageError, match="is not a valid name on the Hub"):
             push_lerobot(tmp_path, name)
     with pytest.raises(ReadError, match="is not a LeRobot dataset"):
         push_lerobot(tmp_path, "me/set")

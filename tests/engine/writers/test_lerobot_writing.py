@@ -225,7 +225,7 @@ def test_images_of_two_sizes(tmp_path: Path) -> None:
         ("features/observation.state/shape", [0], r"shape: \[0\] is not a list of numbers above zero"),
         ("features/observation.state/names", [1], "names: a name is a text"),
         ("features/observation.images.top/rule", "linear", "linear makes values between two"),
-        ("features/timestamp", {"entity": "/x"}, "not that of a column of every set"),
+        ("features/timestamp", {"entity": "/x"}, "the name of a column of every dataset"),
         ("episodes", "season", r"episodes\.by: 'season' is none of"),
         ("episodes", {"by": "ranges", "ranges": [[1, 0]]}, r"episodes\.ranges: \[1, 0\] is not a start"),
         ("minimum", float("nan"), "minimum: nan is not a number of seconds"),

@@ -301,7 +301,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) ->
         export(tmp_path / "taken", stream)
     with pytest.raises(UnsupportedError, match="local folders"):
         export("s3://bucket/out", stream)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="compression is one of"):
+    with pytest.raises(UsageError, match="compression must be one of"):
         export(tmp_path / "out", stream, compression="lzo")
     with pytest.raises(UsageError, match="one id: a"):
         write_parquet(

@@ -228,7 +228,7 @@ FORGED: dict[Callable[[Path], object], str] = {
     name_that_is_no_utf8: "SQLite cannot read the table topics: .*UTF-8",
     too_many_topics: "the number of topics is 65,536",
     length_of_a_gigabyte: "is longer than the file|SQLite cannot read .* malformed",
-    pages_that_point_at_one: "the rows of messages are not in order behind row|malformed",
+    pages_that_point_at_one: "the rows of messages are not in order after row|malformed",
     page_that_points_at_itself: "SQLite cannot read .*messages.*malformed",
     cut_in_half: "the file is cut: it has",
     nothing_but_the_magic: "ends in its header",

@@ -192,7 +192,7 @@ def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     ("words", "text"),
     [
         (["--insecure", "--tokens"], "exclude each other"),
-        (["--tls-cert", __file__], "are given together"),
+        (["--tls-cert", __file__], "must be given together"),
     ],
 )
 def test_options_that_contradict_each_other(tmp_path: Path, words: list[str], text: str) -> None:

@@ -201,7 +201,7 @@ def test_a_client_that_loses_all_the_time_may_try_again(
     monkeypatch.setattr("chunkmill.engine.catalog.server.properties.publish", partial(publish, most=3))
     with monkeypatch.context() as patch:
         patch.setattr(VersionFiles, "create", lambda *_: False)
-        with pytest.raises(WriteError, match="others change the properties of segment 'one' all the time") as caught:
+        with pytest.raises(WriteError, match="other writers keep changing the properties of segment 'one'") as caught:
             change(call)
     assert caught.value.transient and not isinstance(caught.value, CommitUnknownError)
     assert stored(call, "one")["one"][0] == [{"property:a": ["kept"]}]
