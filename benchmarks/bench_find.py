@@ -62,7 +62,7 @@ def imu(path: Path, chunks: int, rows: int) -> Path:
         stamps = (np.arange(rows) + number * rows).astype("M8[ms]").astype("M8[ns]")
         column = ComponentColumn("Imu:message", pa.array([[message] for message in messages], pa.list_(IMU)))
         parts.append(Chunk.from_columns("/imu", [TimeColumn("at", timestamp=stamps)], [column]))
-    LazyChunkStream.from_iter(parts).write_rrd(path, application_id="bench", recording_id=path.stem)
+    LazyChunkStream.from_iter(parts).write_rrd(path, application_id="bench", recording_id=path.stem, executor="inline")
     return path
 
 
@@ -77,7 +77,7 @@ def scalars(path: Path, chunks: int, rows: int) -> Path:
         )
         for number in range(chunks)
     ]
-    LazyChunkStream.from_iter(parts).write_rrd(path, application_id="bench", recording_id=path.stem)
+    LazyChunkStream.from_iter(parts).write_rrd(path, application_id="bench", recording_id=path.stem, executor="inline")
     return path
 
 
@@ -170,7 +170,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[DatasetEntry, lis
             for at in range(0, 2000, 100)
         ]
         paths.append(str(folder / f"segment-{number:04}.rrd"))
-        LazyChunkStream.from_iter(parts).write_rrd(paths[-1], application_id="b", recording_id=f"segment-{number:04}")
+        LazyChunkStream.from_iter(parts).write_rrd(
+            paths[-1], application_id="b", recording_id=f"segment-{number:04}", executor="inline"
+        )
     dataset = CatalogClient(folder / "lake").create_dataset("drives")
     dataset.register(paths, copy=True, executor="inline").wait()
     return dataset, events
