@@ -180,7 +180,7 @@ def maintain_catalog(lake: str, debug: bool) -> None:
     """Compact all of LAKE, and remove what nothing has needed for a week.
 
     That is also what processes were writing when they were killed. Tables that were registered are left to those who
-    made them.
+    made them. Recordings that lack times or statistics of values get them: on Spark, if there are many bytes.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()

@@ -20,12 +20,14 @@ from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.execution import spark_stage
 from chunkmill.engine.optimisation import ChunkReferences
 from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import TimesDirectory, statistics
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 Rows = list[tuple[int, Any]]
 """The index value of each row, and what a component has there."""
@@ -415,6 +417,40 @@ def test_a_dataset_without_statistics_is_read_whole_until_maintenance_makes_them
     assert [event[0] for event in found(dataset, "/a:v > 5")] == ["b"]
     assert {name for name, _ in read_chunks} == {"b"} or len(read_chunks) == 1
     assert found(dataset, "/a:v > 10") == []
+    assert len(read_chunks) == 1
+
+
+def test_one_command_makes_them_for_a_lake_on_spark(
+    dataset: DatasetEntry,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    read_chunks: list[tuple[str, int]],
+) -> None:
+    paths = [tmp_path / f"{name}.rrd" for name in "ab"]
+    for path in paths:
+        one = chunk("/a", range(3), "v", scalars([1, 2, ord(path.stem)]))
+        stream = LazyChunkStream.from_iter([one])
+        stream.write_rrd(path, application_id="tests", recording_id=path.stem, executor="inline")
+    dataset.register([str(path) for path in paths]).wait()
+    with pytest.warns(ReadWarning, match="2 of 2 segments"):
+        assert found(dataset, "/a:v > 97") == [("b", 2, 2, 98.0, 2, 1)]
+    ran: list[int] = []
+    real = spark_stage.run_spark
+
+    def counted(session: Any, runner: Any, tasks: Sequence[Any], **options: Any) -> Any:
+        ran.append(len(tasks))
+        return real(session, runner, tasks, **options)
+
+    monkeypatch.setattr(spark_stage, "run_spark", counted)
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "spark")
+    done = CliRunner().invoke(commands, ["catalog", "maintain", str(tmp_path / "lake")])
+    assert (done.exit_code, ran) == (0, [2]), done.output
+    assert [times.directory.has_statistics for times in times_of(dataset)] == [True, True]
+    read_chunks.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found(dataset, "/a:v > 97") == [("b", 2, 2, 98.0, 2, 1)]
     assert len(read_chunks) == 1
 
 
