@@ -481,6 +481,7 @@ class CatalogClient:
     def do_global_maintenance(self) -> None:
         """Compact datasets and tables, and remove data that nothing has needed for a week, such as deleted datasets.
 
+        Recordings that lack times or statistics of values get them: on Spark, if there are many bytes.
         See :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Registered tables, and data of
         deleted tables, stay unchanged. Files that a killed process has left are removed after a week. If one entry
         fails, the others are maintained, and then the first error is raised.

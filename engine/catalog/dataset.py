@@ -683,8 +683,9 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         Parameters
         ----------
         optimize_indexes
-            Create the times of recordings that have none, such as those registered in place, by reading their chunks
-            once. Unreadable recordings stay unchanged, with a ``ReadWarning``. Also update search indexes.
+            Create the times and the statistics of values of recordings that lack them, such as those registered in
+            place, by reading their chunks once: on Spark, if there are many bytes or they are remote. Unreadable
+            recordings stay unchanged, with a ``ReadWarning``. Also update search indexes.
         retrain_indexes
             Do that, and train search indexes again.
         compact_fragments

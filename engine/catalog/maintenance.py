@@ -305,7 +305,7 @@ def maintain(
     if folder.newest() is None:
         return
     if optimize:
-        make_times(StoreWriter(folder), RunOptions("auto"))
+        make_times(StoreWriter(folder), RunOptions(None if os.environ.get("CHUNKMILL_EXECUTOR") else "auto"))
     if compact:
         RecordingStore.open(folder.path).compact()
     indexes = SearchIndexes(folder)

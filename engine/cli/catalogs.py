@@ -179,7 +179,8 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
 def maintain_catalog(lake: str, debug: bool) -> None:
     """Compact all of LAKE, and remove files that have been unused for a week.
 
-    Unused files include incomplete files of killed processes. Registered tables are not changed.
+    Unused files include incomplete files of killed processes. Registered tables are not changed. Recordings that lack
+    times or statistics of values get them: on Spark, if there are many bytes.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()

@@ -120,7 +120,7 @@ def diagnose_all(
                 echo_json({**finding.to_dict(), "source": as_given(finding.source)})
         elif result.findings or not quiet:
             _show_diagnosis(path, result)
-    if html is not None:
+    if html is not None and results:
         joined(results).save_html(html)
     if codes:
         raise click.exceptions.Exit(min(codes))

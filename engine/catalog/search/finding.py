@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from ...chunk import ComponentColumnDescriptor, Schema, TimelineKind
 from ...errors import ReadWarning, UsageError, check_argument
 from ...execution import RunOptions, executor_name
-from ...frames import RowRequest, rows_of
 from ...query import SEGMENT_ID, ComponentFilter, QueriedSegment, Query, Windows
 from ...rrd import ChunkTable, LeafStatistics, Times, Validity
 from ...stream import Content, ContentFilter
@@ -549,6 +548,8 @@ def _events(
     segments: Sequence[SearchedSegment], search: Search, kind: pa.DataType, run: RunOptions
 ) -> tuple[pa.Table, int]:
     """The events of segments, and how many of these have no statistics."""
+    from ...frames import RowRequest, rows_of
+
     sign = 1 if search.peaks is None or search.peaks.op in (">", ">=") else -1
     events: list[tuple[str, _Run]] = []
     unknown = 0

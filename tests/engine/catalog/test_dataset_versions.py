@@ -161,7 +161,7 @@ def test_a_name_that_no_tag_can_have_is_refused(dataset: DatasetEntry, name: Any
 @pytest.mark.parametrize(
     ("point", "error", "said"),
     [
-        (0, UsageError, "numbered from 1, and 0"),
+        (0, UsageError, "numbered from 1, got 0"),
         (-1, UsageError, "numbered from 1"),
         (5, NotFoundError, "no version 5: it is still to come. There are: 1 to 4"),
         (True, UsageError, "True is no version"),

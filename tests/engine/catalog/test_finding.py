@@ -15,18 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine import LazyChunkStream
+from chunkmill.engine import LazyChunkStream, frames
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
-from chunkmill.engine.catalog.search import finding
 from chunkmill.engine.chunk import Chunk, ComponentColumn, TimeColumn
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.errors import ReadError, ReadWarning
+from chunkmill.engine.execution import spark_stage
 from chunkmill.engine.optimisation import ChunkReferences
 from chunkmill.engine.recordings import RecordingsFolder, times_in
 from chunkmill.engine.rrd import TimesDirectory, statistics
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 Rows = list[tuple[int, Any]]
 """The index value of each row, and what a component has there."""
@@ -48,7 +49,7 @@ def chunk(entity: str, ticks: Sequence[int], component: str, values: pa.Array) -
 def registered(dataset: DatasetEntry, folder: Path, segment: str, chunks: Sequence[Chunk], **options: Any) -> None:
     """Register a recording of these chunks as a segment."""
     path = folder / f"{segment}-{options.get('layer_name', 'base')}.rrd"
-    LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="tests", recording_id=segment)
+    LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="tests", recording_id=segment, executor="inline")
     dataset.register([str(path)], copy=True, executor="inline", **options).wait()
 
 
@@ -97,23 +98,23 @@ def events_of(ticks: np.ndarray, is_true: np.ndarray, window: int | None) -> lis
 def plant(
     dataset: DatasetEntry, folder: Path, segments: int, each: int
 ) -> dict[str, list[tuple[int, int, float, int, int]]]:
-    """Segments of 20 chunks of 25 rows; every ``each``-th has two events. Return these."""
+    """Segments of 4 chunks of 30 rows; every ``each``-th has two events. Return these."""
     random = np.random.default_rng(7)
     paths, planted = [], {}
     for number in range(segments):
-        ticks = np.arange(500) * 2
-        values = random.uniform(-9, 9, (500, 3))
+        ticks = np.arange(120) * 2
+        values = random.uniform(-9, 9, (120, 3))
         name = f"segment-{number:04}"
         if number % each == each // 2:
-            first = int(random.integers(30, 200))
+            first = int(random.integers(5, 55))
             values[first : first + 4, 1] = [10, 12.5, 11, 10.5]
-            values[first + 250, 1] = 30
-            at = ticks[[first, first + 3, first + 1, first + 250]].tolist()
+            values[first + 60, 1] = 30
+            at = ticks[[first, first + 3, first + 1, first + 60]].tolist()
             planted[name] = [(at[0], at[1], 12.5, at[2], 4), (at[3], at[3], 30.0, at[3], 1)]
         column = pa.array([[{"linear": row, "frame": "imu"}] for row in values], pa.list_(ACCEL))
-        chunks = [chunk("/imu", ticks[a : a + 25], "Imu:accel", column[a : a + 25]) for a in range(0, 500, 25)]
+        chunks = [chunk("/imu", ticks[a : a + 30], "Imu:accel", column[a : a + 30]) for a in range(0, 120, 30)]
         path = folder / f"{name}.rrd"
-        LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="tests", recording_id=name)
+        LazyChunkStream.from_iter(chunks).write_rrd(path, application_id="tests", recording_id=name, executor="inline")
         paths.append(str(path))
     dataset.register(paths, copy=True, executor="inline").wait()
     return planted
@@ -207,7 +208,7 @@ def test_an_event_goes_on_from_one_share_of_a_segment_to_the_next(
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(finding, "rows_of", shared)
+    monkeypatch.setattr(frames, "rows_of", shared)
     for has_statistics in (True, False):
         if not has_statistics:
             monkeypatch.setattr(TimesDirectory, "has_statistics", False)
@@ -300,7 +301,7 @@ def written(constant: Any) -> str:
     return "'" + constant.replace("'", "''") + "'" if isinstance(constant, str) else repr(constant)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_any_condition_is_true_of_the_rows_of_which_an_oracle_says_so(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -407,7 +408,7 @@ def test_a_dataset_without_statistics_is_read_whole_until_maintenance_makes_them
     for name in ("a", "b"):
         path = tmp_path / f"{name}.rrd"
         one = chunk("/a", range(3), "v", scalars([1, 2, 3 if name == "a" else 9]))
-        LazyChunkStream.from_iter([one]).write_rrd(path, application_id="tests", recording_id=name)
+        LazyChunkStream.from_iter([one]).write_rrd(path, application_id="tests", recording_id=name, executor="inline")
         dataset.register([str(path)]).wait()
     with pytest.warns(ReadWarning, match=r"2 of 2 segments .*do_maintenance"):
         assert [event[0] for event in found(dataset, "/a:v > 5")] == ["b"]
@@ -416,6 +417,40 @@ def test_a_dataset_without_statistics_is_read_whole_until_maintenance_makes_them
     assert [event[0] for event in found(dataset, "/a:v > 5")] == ["b"]
     assert {name for name, _ in read_chunks} == {"b"} or len(read_chunks) == 1
     assert found(dataset, "/a:v > 10") == []
+    assert len(read_chunks) == 1
+
+
+def test_one_command_makes_them_for_a_lake_on_spark(
+    dataset: DatasetEntry,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    read_chunks: list[tuple[str, int]],
+) -> None:
+    paths = [tmp_path / f"{name}.rrd" for name in "ab"]
+    for path in paths:
+        one = chunk("/a", range(3), "v", scalars([1, 2, ord(path.stem)]))
+        stream = LazyChunkStream.from_iter([one])
+        stream.write_rrd(path, application_id="tests", recording_id=path.stem, executor="inline")
+    dataset.register([str(path) for path in paths]).wait()
+    with pytest.warns(ReadWarning, match="2 of 2 segments"):
+        assert found(dataset, "/a:v > 97") == [("b", 2, 2, 98.0, 2, 1)]
+    ran: list[int] = []
+    real = spark_stage.run_spark
+
+    def counted(session: Any, runner: Any, tasks: Sequence[Any], **options: Any) -> Any:
+        ran.append(len(tasks))
+        return real(session, runner, tasks, **options)
+
+    monkeypatch.setattr(spark_stage, "run_spark", counted)
+    monkeypatch.setenv("CHUNKMILL_EXECUTOR", "spark")
+    done = CliRunner().invoke(commands, ["catalog", "maintain", str(tmp_path / "lake")])
+    assert (done.exit_code, ran) == (0, [2]), done.output
+    assert [times.directory.has_statistics for times in times_of(dataset)] == [True, True]
+    read_chunks.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found(dataset, "/a:v > 97") == [("b", 2, 2, 98.0, 2, 1)]
     assert len(read_chunks) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+SPEED = "/nissan/vehicle_speed:std_msgs.msg.Float32:message.data"
 MIDDLE = "2026-01-23T10:43:33"
 CALLS = {
     # what is typed: exit code, and what is printed
@@ -399,6 +400,31 @@ CALLS = {
     "quarantine retry lake --dataset drives --all": (0, "1 file will be tried again"),
     "quarantine drop lake --dataset drives --all": (0, "1 file"),
     "ingest landing --into lake --once": (2, "lake is a catalog"),
+    f"find lake drives {SPEED}>5 --index message_log_time --window 10s --executor inline": (
+        0,
+        "peak_at",
+    ),
+    f"find lake drives {SPEED}>5 --index message_log_time --segments d* --contents /nissan/** --json": (
+        0,
+        '"rows": ',
+    ),
+    f"find lake drives {SPEED}>5 --index message_log_time -o out/events.parquet --into-table events": (
+        0,
+        "events: ",
+    ),
+    f"find lake drives {SPEED}>5 --index message_log_time -o out/events.arrow --overwrite -q": (
+        0,
+        "",
+    ),
+    f"find lake drives {SPEED}>5 --index message_log_time -o out/events.arrow --json": (
+        2,
+        "exclude each other",
+    ),
+    f"find lake drives {SPEED}>fast --index message_log_time --debug": (
+        2,
+        "is missing",
+    ),
+    f"find lake drive {SPEED}>5": (1, "Did you mean 'drives'?"),
     "samples lake drives --spec samples.yaml": (0, "157 samples of 1 segment along message_log_time"),
     "samples lake drives --spec samples.yaml --limit 2 --epoch 3 --json": (0, '"samples": 157'),
     "samples lake drives --spec samples.yaml --bench --limit 50 --debug": (0, "1 sample left out"),

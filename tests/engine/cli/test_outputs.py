@@ -19,6 +19,8 @@ CALLS = {
     "convert -o": "convert a.rrd",
     "convert --report": "convert a.rrd -o out.rrd",
     "check --svg": "check pipe.py",
+    "doctor --html": "doctor a.rrd",
+    "find -o": "find lake drives /speed:value>1 --index frame",
     "merge -o": "merge a.rrd",
     "export -o": "export store",
     "query -o": "query a.rrd --index frame",
@@ -26,6 +28,14 @@ CALLS = {
     "sql -o": 'sql lake select*from"__entries"',
     "export-lerobot -o": "export-lerobot spec.yaml a.rrd",
     "export-lerobot --report": "export-lerobot spec.yaml a.rrd -o out",
+}
+MISSING = {
+    # what a call names, and something in its place that is not there
+    "a.rrd": "none.rrd",
+    "pipe.py": "none.py",
+    "__entries": "nope",
+    "export store": "export none",
+    "lake drives": "lake none",
 }
 KEEPS = b"years of work"
 
@@ -75,7 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     chunk = Chunk.build("/speed", lines, [(ComponentDescriptor("value"), pa.array([[1], [2]]))])
     LazyChunkStream.from_iter([chunk]).write_rrd(tmp_path / "a.rrd", application_id="t", recording_id="a")
     LazyChunkStream.from_iter([chunk]).collect(into=tmp_path / "store", recording_id="a", application_id="t")
-    CatalogClient(tmp_path / "lake").create_dataset("drives")
+    CatalogClient(tmp_path / "lake").create_dataset("drives").register([str(tmp_path / "a.rrd")], copy=True).wait()
     (tmp_path / "pipe.py").write_text("def pipeline(stream):\n    return stream\n")
     (tmp_path / "spec.yaml").write_text('{"fps": 10, "features": {"action": {"entity": "/speed"}}}')
     return tmp_path
@@ -139,8 +149,10 @@ def test_missing_folders_are_made_and_taken_back_after_an_error(writer: str, fol
     assert run(CALLS[writer], option.opts[0], out).exit_code == 0
     assert out.exists()
     before = sorted(folder.rglob("*"))
-    gone = CALLS[writer].replace("a.rrd", "none.rrd").replace("pipe.py", "none.py").replace("__entries", "nope")
-    done = run(gone.replace("export store", "export none"), option.opts[0], folder / "not" / f"out{suffix_of(writer)}")
+    gone = CALLS[writer]
+    for there, missing in MISSING.items():
+        gone = gone.replace(there, missing)
+    done = run(gone, option.opts[0], folder / "not" / f"out{suffix_of(writer)}")
     assert done.exit_code in (1, 2), done.output
     assert sorted(folder.rglob("*")) == before
 
