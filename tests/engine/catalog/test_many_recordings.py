@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from chunk_making import made
 from chunkmill import CatalogClient, RrdReader
 from chunkmill.engine.rrd import RrdFile, RrdWriter, StoreEntry, footer
