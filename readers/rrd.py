@@ -67,7 +67,7 @@ class RrdReader(FrameReader):
         if self._recover:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
         file = RrdFile(self.path)
-        chosen = self._chosen(store, file.stores())
+        chosen = self._chosen(store, file.stores()) if store is None or not file.has(store) else store
         file.close()
         file.path = str(located(self.path))  # tasks run in other folders
         return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
@@ -218,7 +218,7 @@ class RrdSource(Source[RrdSplit]):
 
         None without a footer, and if it does not say for each column which chunks have it.
         """
-        file = RrdFile(self.path)
+        file = self._file()
         table = file.listing(self.store)
         if table is None or file.silent_columns(self.store):
             return None

@@ -587,4 +587,4 @@ def _copied(planned: _Planned, group: Group | Exception) -> list[Arrived] | Exce
 
 
 def _silent_columns(file: RrdFile | None, store: StoreEntry) -> Sequence[ChunkHeader]:
-    return () if file is None or store not in file.stores() else file.silent_columns(store)
+    return () if file is None or not file.has(store) else file.silent_columns(store)

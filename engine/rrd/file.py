@@ -6,7 +6,8 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from ..chunk import Chunk, ChunkHeader
 from ..errors import ReadWarning, UsageError
@@ -18,6 +19,9 @@ from .manifest_reading import silent_columns
 from .messages import STREAM_HEADER_SIZE, Message, MessageKind, StoreEntry, Version, scan
 from .payloads import VerifiedPayload
 from .recovery import AnnouncedStores, decoded_chunk, scan_stores, store_of
+
+_INDEXES: Final[WeakValueDictionary[tuple[str, str], FileIndex]] = WeakValueDictionary()
+"""The footers in use, by path and version: a file with a thousand recordings is opened once for each of them."""
 
 
 class RrdFile:
@@ -94,6 +98,11 @@ class RrdFile:
             return list(self._announcements.stores)
         return sorted(tables, key=lambda s: s.sort_key)
 
+    def has(self, store: StoreEntry) -> bool:
+        """Return True if ``store`` is in the file."""
+        tables = self._file_index.manifests
+        return store in (self._announcements.stores if tables is None else tables)
+
     def entries(self, store: StoreEntry) -> list[ChunkEntry] | None:
         """The chunks of ``store`` as the footer lists them; None without a footer.
 
@@ -169,7 +178,12 @@ class RrdFile:
     def _file_index(self) -> FileIndex:
         if self._index is None:
             with self._open() as file:
-                self._index = read_index(file)
+                key = None if file.version is None else (self.path, file.version)
+                self._index = None if key is None else _INDEXES.get(key)
+                if self._index is None:
+                    self._index = read_index(file)
+                    if key is not None and self._index.manifests is not None:
+                        _INDEXES[key] = self._index
                 self._version = file.version
                 if self._index.manifests is None and not is_url(self.path):
                     self._version = f"{file.version}{GROWING}"
@@ -188,7 +202,7 @@ class RrdFile:
         return self._announced
 
     def _check(self, store: StoreEntry) -> None:
-        if store not in self.stores():
+        if not self.has(store):
             raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
 
     def _expect(self, entries: Sequence[ChunkEntry]) -> None:
@@ -225,9 +239,14 @@ class RrdFile:
 
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""
-        with self._open() as file:
-            unlisted = unlisted_messages(file, self._file_index)
-            return [m for m in unlisted if store_of(file, m, {}) == store]
+        index = self._file_index
+        if index.unlisted is None:
+            by_store: dict[StoreEntry, list[Message]] = {}
+            with self._open() as file:
+                for message in unlisted_messages(file, index):
+                    by_store.setdefault(store_of(file, message, {}), []).append(message)
+            index.unlisted = by_store
+        return index.unlisted.get(store, [])
 
     def _warn(self, text: str) -> None:
         warnings.warn(f"{self.path}: {text}", ReadWarning, stacklevel=3)

@@ -98,17 +98,19 @@ def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) ->
 _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class FileIndex:
     """``manifests`` list each store's chunks; None without a usable footer.
 
-    All messages are before ``messages_end``.
+    All messages are before ``messages_end``. ``unlisted`` are the chunks of each store that are in no manifest; None
+    before the first search for them.
     """
 
     version: Version
     size: int
     messages_end: int
     manifests: dict[StoreEntry, list[Manifest]] | None
+    unlisted: dict[StoreEntry, list[Message]] | None = None
 
 
 def read_index(file: PositionalFile) -> FileIndex:

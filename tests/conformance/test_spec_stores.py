@@ -108,7 +108,7 @@ def test_what_insertion_passes_over() -> None:
 
 @pytest.mark.parametrize("flag", [None, b"false", b"true"])
 def test_row_ids_must_ascend_whatever_the_batch_says(flag: bytes | None) -> None:
-    with pytest.raises(ReadError, match=f"^{UNSORTED}"):
+    with pytest.raises(ReadError, match=f"^CM101: {UNSORTED}"):
         ChunkStore.from_chunks([backwards(flag)])
     for profile in (None, OptimizationProfile.OBJECT_STORE):
         with pytest.raises(RuntimeError, match=f"^Failed to add chunk to store: {UNSORTED}"):

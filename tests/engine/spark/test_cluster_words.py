@@ -33,7 +33,7 @@ def stage_error(text: str) -> SessionError:
 @pytest.mark.parametrize("around", ["", AWAITED])
 def test_a_reason_has_no_names_of_java(around: str) -> None:
     error = stage_error(f"{around}{LOST}java.io.IOException: Stream is corrupted\n\tat x.y(Z.java:1)")
-    assert str(error).startswith("the Spark stage failed: Stream is corrupted. ")
+    assert str(error).startswith("CM601: the Spark stage failed: Stream is corrupted. ")
     assert type(error) is SessionError
 
 

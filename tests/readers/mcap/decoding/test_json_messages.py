@@ -229,7 +229,7 @@ def test_what_many_write_is_understood() -> None:
         (b"[]", "neither"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"$ref":"#/nowhere"}', "does not have"),
-        (b'{"properties":{"\\ud800":{}}}', "no text"),
+        (b'{"properties":{"\\ud800":{}}}', "not text"),
         (b'{"properties":{"additionalProperties":{}},"additionalProperties":true}', "may be others"),
         (b'{"items":' * (MAX_NESTING + 1) + b"{}" + b"}" * (MAX_NESTING + 1), "levels"),
         (b" " * (17 << 20), "too many"),

@@ -143,7 +143,7 @@ def test_messages_without_fields_are_empty() -> None:
 def test_what_is_left_over_is_damage(length: int) -> None:
     decoded = Ros1Decoder("p/T", b"uint32 x").decode(*join([bytes(4)] * 10 + [bytes(4 + length)] * 10))
     assert decoded.bad.tolist() == list(range(10, 20))
-    assert "goes on" in decoded.reasons[0]
+    assert "continues" in decoded.reasons[0]
 
 
 @pytest.mark.parametrize(
