@@ -111,7 +111,7 @@ def test_row_ids_must_ascend_whatever_the_batch_says(flag: bytes | None) -> None
     with pytest.raises(ReadError, match=f"^CM101: {UNSORTED}"):
         ChunkStore.from_chunks([backwards(flag)])
     for profile in (None, OptimizationProfile.OBJECT_STORE):
-        with pytest.raises(RuntimeError, match=f"^Failed to add chunk to store: {UNSORTED}"):
+        with pytest.raises(RuntimeError, match=f"^CM101: Failed to add chunk to store: {UNSORTED}"):
             LazyChunkStream.from_iter([backwards(flag)]).collect(optimize=profile)
 
 
