@@ -82,7 +82,7 @@ def test_a_recording_that_does_not_fit_stops_nothing(
     land(landing, "odd", 1, numbers=0)
     with caplog.at_level(logging.INFO, "chunkmill.ingest"):
         ingest(landing, lake)
-    assert "is as it was: CM201: no episode to write" in caplog.text
+    assert "is as it was: CM501: there is no episode to write" in caplog.text
     land(landing, "a", 1)
     land(landing, "b", 1, numbers=2)
     land(landing, "c", 2)
