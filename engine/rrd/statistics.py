@@ -76,7 +76,7 @@ class LeafStatistics(NamedTuple):
 
     A chunk that is not ``is_known`` may have any values. Values that are neither null nor NaN are from ``low`` to
     ``high``; without any, ``low`` is larger. ``num_values`` are not null. ``nulls`` counts null values and rows without
-    one. ``texts`` are all that there are; None where they are not listed.
+    one. ``texts`` are all that there are; None if they are not listed.
     """
 
     is_known: Mask

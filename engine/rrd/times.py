@@ -127,7 +127,7 @@ class TimesDirectory:
         return bool((self.statistics_of(np.unique(self.places[:, 0])) >= 0).all())
 
     def statistics_of(self, pieces: Integers) -> Integers:
-        """The pieces with the statistics of the chunks of some pieces; -1 where there are none."""
+        """The pieces with the statistics of the chunks of some pieces; -1 if there are none."""
         behind = pieces + 1
         has_some = (behind < len(self.sizes)) & ~np.isin(behind, self.places[:, 0])
         return np.where(has_some, behind, -1)
