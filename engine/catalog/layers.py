@@ -240,7 +240,10 @@ def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
             for (segment, layer), uris in twice.items()
             for line in (f"  segment id: {segment}, layer name: {layer}", *(f"    {uri}" for uri in uris))
         ]
-        raise UsageError("\n".join(("duplicate segment layers in request:", *lines)))
+        hint = (
+            "Files with one recording id are one segment: convert each with an id of its own, or give each its layer."
+        )
+        raise UsageError("\n".join(("duplicate segment layers in request:", *lines)), hint=hint)
     return requests
 
 

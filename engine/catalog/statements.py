@@ -383,7 +383,7 @@ def _no_field(reference: str, rest: str, statement: Statement | None) -> UsageEr
             hint=f"It is a column of {' and '.join(dict.fromkeys(tables))}.",
         )
     close = difflib.get_close_matches(parts[-1], names, 1) or [
-        name for name in names if name.endswith(parts[-1]) or name.lower() == parts[-1].lower() or meant
+        name for name in names if name.endswith(parts[-1]) or name.lower() == parts[-1].lower()
     ]
     listed = ", ".join(map(_quoted, names[:8])) + (f" and {len(names) - 8:,} more" if len(names) > 8 else "")
     hint = (f"Did you mean {_quoted(close[0])}? " if close else "") + (

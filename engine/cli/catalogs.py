@@ -729,7 +729,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
             continue
         is_file = is_one_object(place) if isinstance(place, ObjectUrl) else not place.is_dir()
         if is_file and not exists(place):
-            raise SourceMissingError("there is no such file", path=given)
+            raise SourceMissingError("there is no such file", path=given, hint="Nothing was registered.")
         (uris if is_file or dataset_format(place) is not None else below)[str(place)] = None
     return list(uris), list(below)
 

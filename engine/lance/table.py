@@ -143,7 +143,8 @@ class LanceTable(LancePlace):
             if version is not None and self._listed():
                 hint = "A cleanup has removed it, or it was never written."
                 raise NotFoundError(f"the table has no version {version}", path=self.place, hint=hint) from None
-            raise NotFoundError("there is no Lance table here", path=self.place) from None
+            hint = "Name a table of a catalog by get_table(name), or on the command line with --catalog."
+            raise NotFoundError("there is no Lance table here", path=self.place, hint=hint) from None
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
         """A version, by default the newest."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..chunk import Chunk, ChunkData, TimelineKind
+from ..chunk import Chunk, ChunkData, TimelineKind, alternatives
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..limits import MAX_SCHEMA_BYTES, check_limit
 from ..store import ChunkStore
@@ -332,7 +332,7 @@ class RecordingSamples:
             raise UsageError(
                 f"{key}.entity: there is nothing at {column.entity}",
                 path=self.name,
-                hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
+                hint=f"{alternatives(column.entity, have)} chunkmill inspect shows all entities.",
             )
         fit = (
             [c for c in components if c.partition(":")[0] not in DESCRIPTIONS]
@@ -357,7 +357,7 @@ class RecordingSamples:
             raise UsageError(
                 f"{key}: there is no {component} at {column.entity}",
                 path=self.name,
-                hint=f"There is something at {', '.join(have)}." if have else "chunkmill inspect shows the entities.",
+                hint=f"{alternatives(column.entity, have)} chunkmill inspect shows all entities.",
             )
         times = sorted(name for name, kind in lines.items() if kind is not TimelineKind.SEQUENCE)
         if wanted is None and len(times) == 1:
