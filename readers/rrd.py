@@ -67,7 +67,7 @@ class RrdReader(FrameReader):
         if self._recover:
             return LazyChunkStream.from_source(RecoveringSource(str(located(self.path)), self._chosen(store)))
         file = RrdFile(self.path)
-        chosen = self._chosen(store, file.stores()) if store is None or not file.has(store) else store
+        chosen = self._chosen(store, file.stores())
         file.close()
         file.path = str(located(self.path))  # tasks run in other folders
         return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
@@ -146,6 +146,15 @@ class RrdReader(FrameReader):
             return "".join([*panels, panel(f"… and {counted(left, 'more recording')}") if left else ""])
         rows = ((store.kind, store.application_id, store.recording_id) for store in stores)
         return panel(repr(self), [], table(["kind", "application", "recording"], rows, len(stores)))
+
+
+def streams_of(path: Location) -> list[tuple[StoreEntry, LazyChunkStream]]:
+    """The recordings of a file, then its blueprints, each with its chunks: all share a footer that is parsed once."""
+    file = RrdFile(path)
+    stores = file.stores()
+    file.close()
+    file.path = str(located(path))  # tasks run in other folders
+    return [(s, LazyChunkStream.from_source(RrdSource(file.path, s, opened=file))) for s in stores]
 
 
 _MOST_SHOWN: Final = 3

@@ -28,11 +28,11 @@ class RrdRecording(RecordingFile):
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
         """The recordings, then the blueprints."""
-        from ..engine.rrd import RrdFile
+        reader = self._reader()
+        if not self.recover:
+            from .rrd import streams_of
 
-        reader, file = self._reader(), RrdFile(self.path)
-        if not self.recover:  # held until the last stream is made, so that all share one parsed footer
-            return [(store, reader.stream(store=store)) for store in file.stores()]
+            return [*streams_of(reader.path)]
         return [(store, reader.stream(store=store)) for store in (*reader.recordings(), *reader.blueprints())]
 
     def report(self) -> FileReport:

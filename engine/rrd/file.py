@@ -6,8 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Any
 
 from ..chunk import Chunk, ChunkHeader
 from ..errors import ReadWarning, UsageError
@@ -19,9 +18,6 @@ from .manifest_reading import silent_columns
 from .messages import STREAM_HEADER_SIZE, Message, MessageKind, StoreEntry, Version, scan
 from .payloads import VerifiedPayload
 from .recovery import AnnouncedStores, decoded_chunk, scan_stores, store_of
-
-_INDEXES: Final[WeakValueDictionary[tuple[str, str], FileIndex]] = WeakValueDictionary()
-"""The footers in use, by path and version: a file with a thousand recordings is opened once for each of them."""
 
 
 class RrdFile:
@@ -82,7 +78,7 @@ class RrdFile:
         Raises :class:`SourceMissingError` if the file is gone.
         """
         file = RrdFile(self.path)
-        if self._index is not None and not is_url(self.path):
+        if self._index is not None and self._version is not None:
             with file._open() as opened:
                 if opened.version == self._version:
                     file._version, file._index = self._version, self._index
@@ -178,12 +174,7 @@ class RrdFile:
     def _file_index(self) -> FileIndex:
         if self._index is None:
             with self._open() as file:
-                key = None if file.version is None else (self.path, file.version)
-                self._index = None if key is None else _INDEXES.get(key)
-                if self._index is None:
-                    self._index = read_index(file)
-                    if key is not None and self._index.manifests is not None:
-                        _INDEXES[key] = self._index
+                self._index = read_index(file)
                 self._version = file.version
                 if self._index.manifests is None and not is_url(self.path):
                     self._version = f"{file.version}{GROWING}"

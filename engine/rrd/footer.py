@@ -98,7 +98,7 @@ def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) ->
 _FIRST_WITH_FOOTERS: Final = Version(0, 28, 0, 0)
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True)
 class FileIndex:
     """``manifests`` list each store's chunks; None without a usable footer.
 
