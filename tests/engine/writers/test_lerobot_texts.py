@@ -59,5 +59,5 @@ def test_what_texts_do_not_have(key: str, value: Any, message: str) -> None:
 
 
 def test_a_number_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=r"features\.language: 0\.0 is no text"):
+    with pytest.raises(ReadError, match=r"features\.language: 0\.0 is not text"):
         write_lerobot({"a": spoken("x")}, tmp_path / "set", with_keys("features/language/entity", "/arm", SPEC))

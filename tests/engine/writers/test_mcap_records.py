@@ -301,7 +301,7 @@ def test_too_many_messages_of_one_time_are_an_error(tmp_path: Path, monkeypatch:
 def test_wrong_arguments_and_places(tmp_path: Path) -> None:
     path = write(tmp_path / "in.mcap", some(10))
     stream = McapReader(path).stream()
-    with pytest.raises(UsageError, match="compression is one of zstd, lz4, none"):
+    with pytest.raises(UsageError, match="compression must be one of zstd, lz4, none"):
         stream.write_mcap(tmp_path / "out.mcap", compression="gzip")
     with pytest.raises(UsageError, match="chunk_bytes"):
         stream.write_mcap(tmp_path / "out.mcap", chunk_bytes=1)
