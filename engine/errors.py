@@ -1,4 +1,4 @@
-"""The one error tree.
+"""The tree of errors.
 
 ::
 
@@ -33,7 +33,7 @@
         ├── ResourcesUnavailableError the session has not what a function asks for
         └── SessionStartError  Spark could not be started
 
-Each leaf carries ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do), and two stable names:
+Each error has ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do), and two stable names:
 ``code`` in data, and ``number`` in text. Errors pickle, and survive Spark's JVM as the JSON of
 :meth:`ChunkmillError.to_dict`.
 """

@@ -274,12 +274,14 @@ def samples_frame(
 
     Parameters
     ----------
-    source, index, fields, timeline_sampling, shuffle, seed, block_size, cache_bytes
-        As :class:`IterableSamples` takes them. The order is the same for the same arguments.
+    source
+        A :class:`DataSource`, or several as a :class:`Mixture`. ``index``, ``fields``, ``timeline_sampling``,
+        ``shuffle``, ``seed``, ``block_size`` and ``cache_bytes`` are those of :class:`IterableSamples`. Equal arguments
+        give the same order.
     epoch
         The number of the epoch.
     batch_size
-        That of the :class:`IterableSamples` whose order is wanted.
+        The batch size of the :class:`IterableSamples` whose order you want.
     partitions
         The number of tasks. By default a task has some thousand places, as blocks that two tasks need are read twice.
     spark
