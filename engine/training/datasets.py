@@ -91,10 +91,10 @@ def topology(rank: int | None, world: int | None) -> tuple[int, int]:
 class IterableSamples(IterableDataset[Any]):
     """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or to be iterated over.
 
-    The order is a function of ``seed``, the epoch and the contents of the source alone. Over all ranks and workers,
-    an epoch has every sample once, and all ranks have the same number of steps. If all samples of a batch are left out,
-    and there are several ranks, the batch before is repeated, marked by ``is_repeat``. Each pass is the next epoch. With
-    the workers of a plain ``DataLoader``, call :meth:`set_epoch` before each pass, as for the samplers of PyTorch.
+    The order is a function of ``seed``, the epoch and the contents of the source alone. Over all ranks and workers, an
+    epoch has every sample once, and all ranks have the same number of steps. If all samples of a batch are left out,
+    and there are several ranks, the batch before is repeated, marked by ``is_repeat``. Each pass is the next epoch.
+    With the workers of a plain ``DataLoader``, call :meth:`set_epoch` before each pass, as for the samplers of PyTorch.
 
     Parameters
     ----------
