@@ -20,7 +20,7 @@ from ..frames import QueryMetrics
 from ..query import SEGMENT_ID
 from ..reports import RunReport
 from ..units import counted, duration, part_of_size, rows_in_chunks, size
-from .complaints import echo_json, one_line
+from .complaints import complain, echo_json, one_line
 from .inspection import Heading, print_columns, wide_console
 from .query_output import AnswerRows
 
@@ -41,6 +41,9 @@ def show_rows(answer: AnswerRows, most: int) -> int:
     """Print the first rows, ``most`` of them, and on stderr what was left out; return the number of printed rows."""
     rows = first_rows(answer.batches(), most + 1)
     names = _ordered(answer)
+    if answer.options.contents and not any(name.startswith("/") for name in names):
+        wanted = " ".join(answer.options.contents)
+        complain(f"no entity with rows on this index matches --contents {wanted}", kind="warning")
     shown = names if answer.options.columns else _without_channels(answer, names)
     table = pa.Table.from_batches(rows, answer.schema).select(shown)
     hints = "--limit shows more, -o writes all", "--columns chooses"
