@@ -108,7 +108,7 @@ def test_what_lenses_refuse_at_once(build: Callable[[Any], Any], error: type[Exc
         (lambda lens: lens.to_component("C", ".s", cast_to=pa.float32()), "q"),
         (
             lambda lens: lens.to_packed_component(rr.Transform3D.descriptor_translation(), "x", "y"),
-            "lists of 2 are no lists of 3",
+            "lists of 2 do not fit lists of 3",
         ),
     ],
 )

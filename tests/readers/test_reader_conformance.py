@@ -394,7 +394,7 @@ def test_rows_that_take_what_another_has_are_refused() -> None:
         (Format("mcap", "another", FileSource), "there is a format 'mcap' already"),
         (Format("x", "an x", FileSource, (".rrd",)), "'.rrd' is the suffix of another format"),
         (Format("x", "an x", FileSource, (".X",)), "'.X' is the suffix of another format, or not a suffix"),
-        (Format("x", "an x", Conflicting, (".x",)), "'topics' is another one than that of 'mcap'"),
+        (Format("x", "an x", Conflicting, (".x",)), "'topics' differs from that of 'mcap'"),
     ):
         with pytest.raises(UsageError, match=re.escape(text)):
             register(row)

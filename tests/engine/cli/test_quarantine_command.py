@@ -138,7 +138,7 @@ def test_a_first_batch_of_failures_only_can_be_seen(tmp_path: Path) -> None:
 def test_a_folder_without_an_ingestion_is_refused(tmp_path: Path, command: list[str]) -> None:
     result = run(command[0], tmp_path, *command[1:])
     assert result.exit_code == 1
-    assert f"{tmp_path}: there is neither a store of recordings nor a folder of RRDs" in result.stderr
+    assert f"{tmp_path}: there is neither a store of recordings nor a folder of ingested RRDs" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

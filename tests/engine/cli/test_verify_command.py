@@ -175,7 +175,7 @@ STORE_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda store: flipped(first_shard(store), first_shard(store).stat().st_size - 60),
         "the checksum of the footer",
     ),
-    "lost shard": (lambda store: first_shard(store).unlink(), "a shard that the store names is not there"),
+    "lost shard": (lambda store: first_shard(store).unlink(), "a shard of the store is missing"),
     "manifest": (lambda store: flipped(next((store / "manifests").iterdir()), 300), "the manifest of recording"),
     "lost manifest": (lambda store: next((store / "manifests").iterdir()).unlink(), "manifest"),
     "table": (lambda store: flipped(next((store / "tables").iterdir()), 300), "a table of recordings cannot be read"),

@@ -197,7 +197,7 @@ def test_a_writer_on_this_host_that_renews_is_not_followed_whatever_its_clock_sa
 ) -> None:
     monkeypatch.setattr(Holder, "is_heard", False)  # as after the clock was set
     with Lease.take(tmp_path, ttl_seconds=0.5) as first:
-        with pytest.raises(WriteError, match="at work here"):
+        with pytest.raises(WriteError, match="already writing here"):
             Lease.take(tmp_path)
         first.check()
 

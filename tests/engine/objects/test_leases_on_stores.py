@@ -24,7 +24,7 @@ def test_a_lease_in_a_bucket_is_taken_held_and_released(home: ObjectUrl) -> None
     with Lease.take(home, ttl_seconds=0.2) as lease:
         lease.check()
         assert lease_holder(home) == lease.holder
-        with pytest.raises(WriteError, match="this process is at work here already: ingest"):
+        with pytest.raises(WriteError, match="this process is already writing here: ingest"):
             Lease.take(home)
     assert lease_holder(home) is None
     with Lease.take(home) as again:

@@ -215,6 +215,6 @@ class TestFiles:
                 SchemaFiles(folder).get(digest)
             assert caught.value.path == str(place)
         place.unlink()
-        with pytest.raises(ReadError, match="not there") as caught:
+        with pytest.raises(ReadError, match="is missing") as caught:
             SchemaFiles(folder).get(digest)
         assert caught.value.path == str(place)

@@ -283,7 +283,7 @@ class TestKept:
 
     def test_another_that_compacts_is_named_and_hinders_no_commit(self, folder: Path) -> None:
         with Lease.take(folder, "compact"):
-            with pytest.raises(WriteError, match=r"this process is at work here already: compact \(process") as caught:
+            with pytest.raises(WriteError, match=r"this process is already writing here: compact \(process") as caught:
                 ChunkStore.open(folder).vacuum()
             assert caught.value.transient
             LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)  # commits need no lease

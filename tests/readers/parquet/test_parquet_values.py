@@ -127,7 +127,7 @@ def test_nulls_that_a_rule_makes_zeros_are_warned_of(file) -> None:
         found = data(file(table), column_rules=[ColumnRule.scale3d(["_x", "_y", "_z"])])["/A"]
     assert column(found, "Transform3D:scale").to_pylist() == [[[0.0, 1.0, 1.0]], [[2.0, 0.0, 0.0]]]
     said = " ".join(str(w.message) for w in caught)
-    assert "'A_x': nulls become 0" in said and "'A_y': texts that are no numbers become 0" in said
+    assert "'A_x': nulls become 0" in said and "'A_y': texts that are not numbers become 0" in said
 
 
 def test_two_matches_of_one_name_both_come(file) -> None:
