@@ -184,7 +184,10 @@ def _outside_camera(root: Path, beside: Path) -> None:
 VIDEO_3 = f"videos/{CAMERA}/000/000.mp4"
 DEEP = "[" * 200_000 + "]" * 200_000
 BOTH: dict[str, tuple[Forge, str]] = {
-    "data behind the folder": (info(data_path="../beside/{episode_index}.parquet"), "is outside of the dataset|is not known"),
+    "data behind the folder": (
+        info(data_path="../beside/{episode_index}.parquet"),
+        "is outside of the dataset|is not known",
+    ),
     "data at a path of the machine": (info(data_path="/etc/passwd"), "is outside of the dataset"),
     "data within and out again": (info(data_path="data/../../beside/x.parquet"), "is outside of the dataset"),
     "an attribute in a path": (info(data_path="{episode_index.__class__}"), "is outside of the dataset"),
