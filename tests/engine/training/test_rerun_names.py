@@ -353,7 +353,7 @@ def test_arguments_that_are_wrong_or_not_supported() -> None:
 
 def test_a_codec_that_a_recording_denies(source: DataSource) -> None:
     made = in_order(source, {"view": Field(VIDEO, decode=VideoFrameDecoder(codec="h265"))})
-    with pytest.raises(ReadError, match="says codec 0x61766331, and not h265"):
+    with pytest.raises(ReadError, match="has codec 0x61766331, not h265"):
         next(iter(made))
 
 
