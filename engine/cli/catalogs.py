@@ -466,6 +466,7 @@ def find(
         leave_out_what_nothing_needs()
         if output is not None and as_json:
             raise UsageError("-o and --json exclude each other")
+        from ..catalog import chosen_segments
         from .query_display import print_objects, print_table
         from .query_output import write_table
 
@@ -476,13 +477,12 @@ def find(
                 index=index,
                 window=window,
                 contents=contents or None,
-                segments=segments or None,
+                segments=list(chosen_segments(segments, entry.segment_ids())) if segments else None,
                 executor=executor,
             )
             events = frame.to_arrow_table()
         if into_table is not None:
-            client = opened_catalog(lake)
-            if into_table not in client.table_names(include_hidden=True):
+            if into_table not in (client := opened_catalog(lake)).table_names(include_hidden=True):
                 client.create_table(into_table, events.schema)
             client.get_table(into_table).append(events)
             if not quiet:

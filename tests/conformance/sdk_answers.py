@@ -106,9 +106,9 @@ class Text:
 
 
 def message_of(text: str) -> str:
-    """The text of an error without ids, and without what the transport says of the call."""
+    """The text of an error without ids and our codes, and without what the transport says of the call."""
     text = TRANSPORT.sub("", text.replace("\\n", "\n"))
-    return " ".join(without_ids(text).split())
+    return " ".join(re.sub(r"\bCM\d{3}: ", "", without_ids(text)).split())
 
 
 def _ordered(table: pa.Table) -> pa.Table:

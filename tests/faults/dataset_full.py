@@ -136,7 +136,8 @@ def one(scratch: Path, kind: str, number: int, seed: int) -> tuple[list[str], st
 
 WAYS: Final = ("disk", "disk and temporary files", "file size")
 _PATIENCE: Final = 20.0
-_FULL: Final = ("No space left on device", "File too large", "do not fit")
+_FULL: Final = ("No space left on device", "File too large", "do not fit", "Invalid range")
+"""The last is what Lance says of an index file that it has cut short for want of space."""
 
 
 def make_lake_template(root: Path) -> int:

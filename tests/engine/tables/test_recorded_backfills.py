@@ -342,7 +342,7 @@ def failure(call: Callable[[], object]) -> tuple[str, str]:
     error = raised(call)
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     kinds = [kind.__name__ for kind in type(cause).__mro__ if kind in (FileNotFoundError, ValueError)]
-    return kinds[0], str(cause)
+    return kinds[0], re.sub(r"^CM\d{3}: ", "", str(cause))
 
 
 def inner(said: Mapping[str, str]) -> tuple[str, str]:
