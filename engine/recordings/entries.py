@@ -53,7 +53,7 @@ def key_of(store: StoreEntry | RecordingEntry, layer: str = BASE_LAYER) -> Key:
 
 
 def layers_digest(layers: Iterable[RecordingEntry]) -> str:
-    """A digest of the layers of a recording: another one after a layer came, went or was replaced."""
+    """A digest of a recording's layers, which changes when a layer is added, removed or replaced."""
     marks = [(e.layer, e.added, e.segment_version, e.source_digest) for e in layers]
     return digest_of(repr(marks).encode()).hex()
 

@@ -163,7 +163,7 @@ class ImageDecoder:
 
     Of ``EncodedImage:blob`` JPEG, PNG and what else Pillow reads; of ``Image:buffer``, ``DepthImage:buffer`` and
     ``SegmentationImage:buffer`` all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which is
-    read beside it. One channel stays one, and four stay four; BGR, YUV and the patterns of a sensor become RGB.
+    read beside it. Pictures of one and of four channels keep them; BGR, YUV and the patterns of a sensor become RGB.
 
     Parameters
     ----------

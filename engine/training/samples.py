@@ -614,9 +614,10 @@ class VideoGroups:
         return blob is not None and h265_picture(bytes(blob)) in H265_SKIPPED
 
     def chosen(self, rows: Integers) -> list[VideoSample]:
-        """The samples that the frames of rows need: of each group of pictures those up to the last wanted one.
+        """The samples that the frames of rows need: in each group of pictures, the samples up to the last wanted one.
 
-        Those of open groups that need the group before are left out where nobody wants them; else that comes, too.
+        In an open group, some samples need the group before. If one of them is wanted, that group is returned, too;
+        otherwise they are left out.
         """
         places = self._places[np.unique(rows[rows >= 0])]
         group = np.searchsorted(self._keyframes, places, side="right") - 1

@@ -74,13 +74,13 @@ class DataSource:
         gets it. So a job that is started again, and each of its ranks, sees the same. ``dataset.untag(keep)`` removes
         it when the job is over.
     episodes
-        Parts of the segments, of which samples are taken alone: a table of a catalog, of Arrow, or a data frame, as it
-        is now. It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
+        The parts of the segments to take samples from: a table of a catalog, of Arrow, or a data frame, as it is now.
+        It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
         both ends included, a null being the end of the segment. Windows end where an episode does. A value that counts
         at its beginning may be older; ``max_staleness`` says how old. A sample has the row of its episode as
         ``episode``.
     episode_columns
-        Columns of that table, with numbers or text, of which each sample has the value of its episode.
+        Columns of that table, with numbers or text. Each sample gets the values of its episode.
 
     Raises
     ------

@@ -154,7 +154,7 @@ class Need(Enum):
 
     @property
     def writes(self) -> bool:
-        """Whether it is a right to write."""
+        """Whether this right permits writing."""
         return self not in (Need.NOTHING, Need.LIST, Need.READ)
 
 

@@ -63,7 +63,7 @@ def secret_of(path: Path, *, make: bool) -> bytes:
     Raises
     ------
     UsageError
-        There is none, it is too short, or others than its owner may read it.
+        The secret is missing or too short, or its file can be read by others than its owner.
     """
     if make and not path.exists():
         path.parent.parent.mkdir(parents=True, exist_ok=True)
