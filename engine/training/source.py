@@ -57,11 +57,11 @@ class SourceVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSource:
-    """Segments to take samples of, as of one version of their dataset.
+    """Segments to take samples from, in one version of their dataset.
 
-    A dataset as of a version (``dataset.at(…)``) is used as it is, any other as of its newest version when the source
-    is made: what comes later is in no sample. States of a job name the version. Maintenance that removes versions of
-    its age ends a job that reads it, unless a tag keeps it: ``keep``.
+    A dataset as of a version (``dataset.at(…)``) is used as it is, any other in the version that is the newest when the
+    source is made. Later changes are in no sample. States of a job name the version. Maintenance that removes versions
+    of its age ends a job that reads it, unless a tag keeps it: ``keep``.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class DataSource:
 
     @property
     def version(self) -> SourceVersion | None:
-        """The version that it is pinned to; None of an empty dataset, and of what has no versions."""
+        """The pinned version; None if the dataset is empty or has no versions."""
         if callable(getattr(self.dataset, "at", None)):
             entry = self.dataset.dataset
             return None if entry.version is None else SourceVersion(entry.name, entry.version)
@@ -125,7 +125,7 @@ class DataSource:
         return None if number is None else SourceVersion(str(self.dataset.path), number)
 
     def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
-        """The same source with these segments alone."""
+        """The same source with only these segments."""
         if isinstance(segment_ids, str):
             raise TypeError("segment_ids must be several ids, got one str")
         return replace(self, segments=tuple(segment_ids))
