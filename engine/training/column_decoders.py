@@ -90,8 +90,7 @@ class FieldBatch:
         return self._taken(request.decode_row_indices)
 
     def take_output_rows(self, request: DecodeRequest) -> pa.Array:
-        """The wanted rows, after the selector. Raises ``ValueError`` if the selector gives another number of rows.
-        """
+        """The wanted rows, after the selector. Raises ``ValueError`` if the selector gives another number of rows."""
         taken = self._taken(request.output_row_indices)
         if len(taken) != len(request.output_row_indices):
             raise UsageError(f"the selector made {len(taken)} rows of {len(request.output_row_indices)}")

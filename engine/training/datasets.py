@@ -229,7 +229,7 @@ class IterableSamples(IterableDataset[Any]):
     def state_dict(self) -> dict[str, Any]:
         """The state after the samples that this object has returned, as JSON data.
 
-        In a worker it is the state of this worker, for the same number of workers; :class:`Loader` has the state of all.
+        In a worker it is the state of this worker, for the same number of workers. :class:`Loader` has that of all.
         """
         part, worker = self.part, get_worker_info()
         done, within = divmod(self._taken, part.batch_size) if self.batch_size is None else (self._taken, 0)

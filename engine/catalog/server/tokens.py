@@ -315,10 +315,10 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The clients of a server: everybody, or holders of tokens; ``read_only`` binds all.
+    """The clients that a server admits: everybody, or holders of tokens.
 
-    With a ``secret`` its tokens let in, but for those that ``tokens`` says are revoked; with an ``issuer`` those that
-    it signs.
+    With ``read_only``, no client may write. With a ``secret``, tokens signed by it are valid unless ``tokens`` lists them as revoked; with an ``issuer``, tokens that
+    it signs are valid.
     """
 
     secret: bytes | None = None
