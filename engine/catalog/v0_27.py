@@ -196,7 +196,7 @@ class Task:
         return self._id
 
     def wait(self, timeout_secs: float | None) -> None:
-        """Wait until the task is done, by default without a limit; see :meth:`RegistrationHandle.wait`.
+        """Wait until the task is done; with None, without a limit; see :meth:`RegistrationHandle.wait`.
 
         Raises
         ------

@@ -317,8 +317,8 @@ class Verifier(Protocol):
 class Access:
     """The clients that a server admits: everybody, or holders of tokens.
 
-    With ``read_only``, no client may write. With a ``secret``, tokens signed by it are valid unless ``tokens`` lists them as revoked; with an ``issuer``, tokens that
-    it signs are valid.
+    With ``read_only``, no client may write. With a ``secret``, tokens signed by it are valid unless ``tokens``
+    lists them as revoked; with an ``issuer``, tokens that it signs are valid.
     """
 
     secret: bytes | None = None
