@@ -1,4 +1,4 @@
-"""The context of a task: its clock, its ids, what it quarantines, the file it keeps open, memory it uses again.
+"""The context of a task: its clock, its ids, its quarantine, the file it keeps open, and memory that it reuses.
 
 The stage makes a context for each task, and takes each step of the task within it. What runs there finds it by
 :func:`current`: lenses, lazy payloads and functions of users are called in ways that have no room for an argument. So

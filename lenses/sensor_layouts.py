@@ -222,7 +222,7 @@ class PointLayout(NamedTuple):
 
 
 class CloudGroup(NamedTuple):
-    """Clouds of one layout, by ascending index; without a layout where it cannot be read."""
+    """Clouds of one layout, by ascending index; ``layout`` is None if it cannot be read."""
 
     layout: PointLayout | None
     clouds: Ints

@@ -168,8 +168,8 @@ _PASSED_BYTES: Final = 256 * MIB
 class RrdSplit(Split):
     """Chunks of a store: some rows of its chunk table, or all by scanning.
 
-    ``version`` is that of the file when it was divided: what is read must still be it. ``held`` keeps
-    it open in the process that divided it. Of one that ``is_run`` nothing is looked into.
+    ``version`` is the file's version when it was divided; the file that is read must still have it.
+    ``held`` keeps the file open in the process that divided it. Chunks of a split with ``is_run`` are not decoded.
     """
 
     listed: ChunkTable | None

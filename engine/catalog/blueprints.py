@@ -306,7 +306,7 @@ def _texts(row: pa.RecordBatch | None, name: str) -> list[str]:
 
 
 class Recording(LazyStore):
-    """The chunks of a segment, of all its layers, and the ids of its recording. None is read before it is touched."""
+    """The chunks of a segment, of all its layers, and the ids of its recording. Each chunk is read on first use."""
 
     def __init__(self, chunks: Iterable[Chunk], *, name: str, application_id: str, recording_id: str) -> None:
         super().__init__(chunks, name=name)

@@ -164,9 +164,9 @@ class CatalogClient:
         self._log.read()
 
     def for_clients(self, readable: Collection[str] | None) -> CatalogClient:
-        """Give one that a server can answer its clients by: tables have files below the catalog and these folders.
+        """Return a catalog client with which a server answers its clients.
 
-        None: anywhere. No blobs of theirs are read from files outside.
+        Tables may have files below the catalog and these folders; None: anywhere. Blobs in other files are not read.
         """
         made = copy.copy(self)
         log = made._log = copy.copy(self._log)  # noqa: SLF001 (the parts of its own kind)

@@ -321,7 +321,7 @@ class _Copy:
             raise ReadError(
                 "a file was removed while it was to be copied",
                 path=str(self._source / file.path),
-                hint="Run it again: then the newest version is copied, which needs it no longer.",
+                hint="Run it again: it then copies the newest version, which does not need the file.",
                 transient=True,
             ) from error
         reach("copy.file", self._target / file.path if isinstance(self._target, Path) else None)

@@ -224,7 +224,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         indexes, and a list of values for each component of an entity. If several values have the same index value, the
         one with the highest row id counts. Static values are in every row of their segment. Properties of recordings
         are left out, unless a view names them. The rows are of the version that is newest at the call. Each segment is
-        one partition, in index order. Filters on the segment, on the index, and for non-null components reduce what is
+        one partition, in index order. Filters on the segment, on the index, and on non-null components reduce what is
         read.
 
         Parameters
@@ -247,7 +247,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         Raises
         ------
         TypeError
-            ``using_index_values`` are no index values.
+            ``using_index_values`` has values that are not index values.
         ValueError
             The index or the executor does not exist; or index values are duplicates, or passed without an index.
         """
@@ -336,7 +336,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         return write_lerobot(self, path, spec, append=append, **options)
 
     def exported(self) -> ExportedStore:
-        """The segments as recordings to export, which are opened where they are read."""
+        """The segments as recordings to export. Each is opened by the process that reads it."""
         from ..writers import exported_entries
 
         store = self.dataset.store_reader()
@@ -347,9 +347,9 @@ class DatasetView(ValueSearch, DatasetCuration):
         return self._layers(self.dataset.store_reader())
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments as of the newest version.
+        """The columns of the answer to a query, and the segments of the newest version.
 
-        The contents of the query count, and not those of the view. Raises ``ValueError`` as :meth:`reader` does.
+        The contents of the query are used, not those of the view. Raises ``ValueError`` as :meth:`reader` does.
         """
         store = self.dataset.store_reader()
         everything = layers_of(self.dataset, store)

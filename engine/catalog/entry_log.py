@@ -481,11 +481,11 @@ def changing(method: Method) -> Method:
 
 
 class Entry:
-    """An entry of a catalog, as it was when it was looked up.
+    """An entry of a catalog, found by name or id.
 
     It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
-    client.entries()`` works. The name is that of the look-up; everything else looks at the catalog as it is,
-    and raises ``NotFoundError`` once the entry was deleted.
+    client.entries()`` works. The name is the one at the time of the look-up. All else reads the present catalog, and
+    raises ``NotFoundError`` once the entry is deleted.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -551,13 +551,13 @@ class Entry:
         NotFoundError
             The entry was deleted.
         ValueError
-            The name is none that an entry can have.
+            The name is not valid for an entry.
         """
         check_entry_name(name)
         self._last_row = self._log.change(self.id, lambda row: replace(row, name=name))
 
     def update(self, *, name: str | None = None) -> None:
-        """Change what is given: ``name`` as :meth:`set_name` does. Without arguments, do nothing."""
+        """Change the given properties: ``name`` as :meth:`set_name` does. Without arguments, do nothing."""
         if name is not None:
             self.set_name(name)
 
@@ -573,7 +573,7 @@ class Entry:
         NotFoundError
             The entry was deleted before.
         ValueError
-            It is one of the catalog's own.
+            It is one of the catalog's own entries.
         """
         self._log.remove(self.id)
 

@@ -69,9 +69,8 @@ class RemovedItem:
 
 @dataclass(frozen=True, slots=True)
 class RemainingItem:
-    """An item out of reach that has, or may have, data of a segment: its kind, and what to do about it.
-
-    ``is_below``: it is in the catalog's own folder, so that the segment is not forgotten yet.
+    """An item that was not removed, and has or may have data of a segment: its kind, and what to do about it.
+    ``is_below``: it is in the catalog's own folder, so the segment is not forgotten yet.
     """
 
     place: str

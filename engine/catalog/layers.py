@@ -69,7 +69,7 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """The fate of a layer whose segment has one of that name already."""
+    """The choices for a new layer whose name its segment already has."""
 
     ERROR = "error"
     """It is left as it is, and the new one fails."""

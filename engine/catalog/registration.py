@@ -207,8 +207,8 @@ _MOST_SECONDS: Final = 20.0
 class RegistrationOptions:
     """The choices of a registration; ``kind`` selects the recordings of a file.
 
-    ``copy``: RRDs are copied, as files of other formats always are. ``times``: those that stay have their times made.
-    ``assets``: there may be few, none of them large, and all that they hold is static.
+    ``copy``: RRDs are copied, as files of other formats always are. ``times``: store the times of RRDs that stay in
+    place. ``assets``: the files are assets: few, small, and with static data only.
     """
 
     on_duplicate: OnDuplicateSegmentLayer = OnDuplicateSegmentLayer.REPLACE

@@ -60,7 +60,7 @@ class TableFrame(QueryFrame):
 
     @classmethod
     def of_entry(cls, entry: TableEntry, tables: NamedTables) -> TableFrame:
-        """The rows of a table, whatever its name is by now."""
+        """The rows of a table, under its present name."""
         context = SessionContext()
         context.register_dataset(_TABLE, TableScan(entry))
         return cls(context.table(_TABLE), tables)
@@ -291,7 +291,7 @@ class CatalogContext(SessionContext):
         return frame_of(pa.table({"count": pa.array([count], pa.uint64())}))
 
     def frame_of(self, entry: TableEntry) -> TableFrame:
-        """The rows of a table, whatever its name is by now."""
+        """The rows of a table, under its present name."""
         return TableFrame.of_entry(entry, self._entries)
 
 

@@ -108,7 +108,7 @@ class Entry:
 
     @property
     def catalog(self) -> CatalogClient:
-        """The client that this entry was asked for from."""
+        """The client that returned this entry."""
         return self._catalog
 
     @property
@@ -141,7 +141,7 @@ class TableEntry(Entry):
 
     @property
     def storage_url(self) -> str:
-        """The URL of the table; empty for one that the catalog makes itself."""
+        """The URL of the table; empty for a table that the catalog generates."""
         return self._entry.storage_url
 
     df = today(NewTable.reader, "The rows of the table, as of now, as a DataFrame of DataFusion.")
@@ -183,7 +183,7 @@ def with_partition_ids(frame: datafusion.DataFrame) -> datafusion.DataFrame:
 
 
 class Task:
-    """A registration that runs: of all files of a request, each of which succeeds or fails by itself."""
+    """A running registration of all files of a request. Each file succeeds or fails by itself."""
 
     def __init__(self, handle: RegistrationHandle) -> None:
         self._handle = handle
@@ -196,12 +196,12 @@ class Task:
         return self._id
 
     def wait(self, timeout_secs: float | None) -> None:
-        """Wait until the task is done, with None as long as it takes; see :meth:`RegistrationHandle.wait`.
+        """Wait until the task is done; with None, without a limit; see :meth:`RegistrationHandle.wait`.
 
         Raises
         ------
         TimeoutError
-            It is not within ``timeout_secs`` seconds. It goes on.
+            It is not done within ``timeout_secs`` seconds. It continues.
         ValueError
             Some files were not registered; the message names each.
         """
@@ -240,7 +240,7 @@ class Tasks:
             task.wait(timeout_secs)
 
     def status_table(self) -> DataFusionTable:
-        """One row for each task, of as things are: ``exec_status`` is ``pending``, ``success`` or ``failed``."""
+        """One row for each task, with its present state: ``exec_status`` is ``pending``, ``success`` or ``failed``."""
         rows = [task.status() for task in self._tasks]
         return DataFusionTable("tasks", frame_of(pa.Table.from_pylist(rows, _STATUS)))
 
@@ -262,9 +262,9 @@ class Tasks:
 class DataframeQueryView(RowView):
     """Rows of a dataset by an index. It is immutable: each method below gives a new view.
 
-    Filters choose rows of values that were logged, and :meth:`fill_latest_at` fills what they left, with values from
-    outside of them, too. Of two filters of a kind the later counts; the three of ranges are one kind. Where
-    :meth:`using_index_values` is given, no other filter of rows counts.
+    Filters select rows of logged values. :meth:`fill_latest_at` fills the remaining rows, also with values from outside
+    the filters. A later filter replaces an earlier one of the same kind; the three filters of ranges are one kind.
+    :meth:`using_index_values` overrides all other filters of rows.
     """
 
     def __init__(self, dataset: NewDataset, query: Query) -> None:
@@ -282,7 +282,7 @@ class DataframeQueryView(RowView):
         include_semantically_empty_columns: bool = False,
         include_tombstone_columns: bool = False,
     ) -> DataframeQueryView:
-        """The view that the arguments of ``dataframe_query_view`` mean. Raises ``TypeError`` for other ones."""
+        """The view for arguments of ``dataframe_query_view``. Raises ``TypeError`` for other arguments."""
         query = view_query(
             index,
             contents,
@@ -293,20 +293,20 @@ class DataframeQueryView(RowView):
         return cls(dataset, query)
 
     def filter_partition_id(self, partition_id: str, *args: str) -> DataframeQueryView:
-        """The rows of these partitions alone. One that is not there is an error when the rows are asked for."""
+        """Only the rows of these partitions. A missing partition is an error when the rows are read."""
         for id_ in (partition_id, *args):
             check_argument("partition_id", id_, str)
         return self._changed(_partitions=(partition_id, *args))
 
     def df(self) -> datafusion.DataFrame:
-        """The rows as a DataFrame of DataFusion, which reads when they are wanted; see :meth:`DatasetEntry.reader`.
+        """The rows as a DataFrame of DataFusion, read on use; see :meth:`DatasetEntry.reader`.
 
         An index that no partition has gives no rows.
 
         Raises
         ------
         NotFoundError
-            There is no partition of an id.
+            A partition does not exist.
         """
         return with_partition_ids(super().df())
 
@@ -398,11 +398,11 @@ class DatasetEntry(Entry):
             The index (timeline) whose values make rows. None: one row of static values for each partition.
         contents
             The entities: an expression such as ``/world/** -/world/debug/**``; or a mapping from expressions to the
-            components that are wanted of their entities. Of several that match an entity the last counts.
+            components that are read of their entities. If several match an entity, the last one counts.
         include_semantically_empty_columns
             Show also components that are null or ``[]`` in every row of the dataset.
         include_tombstone_columns
-            Show also what clears components, ``Clear:is_recursive``.
+            Show also ``Clear:is_recursive``, which clears components.
         """
         return DataframeQueryView.of(
             self._entry,
@@ -415,14 +415,14 @@ class DatasetEntry(Entry):
     # --- registration
 
     def register(self, recording_uri: str, *, recording_layer: str = BASE_LAYER, timeout_secs: float = 60) -> str:
-        """Register a recording, wait until it is, and return the id of its partition.
+        """Register a recording, wait until it is registered, and return the id of its partition.
 
         Raises
         ------
         AlreadyExistsError
-            The partition has such a layer.
+            The partition has a layer of this name.
         TimeoutError
-            It takes longer. It goes on.
+            It takes longer, and continues.
         ValueError
             It cannot be registered; the message says why.
         """
@@ -434,12 +434,12 @@ class DatasetEntry(Entry):
         *,
         recording_layers: Sequence[str] = [],
     ) -> Tasks:
-        """Register recordings, each with its layer, or with the last one that is given, or else with ``base``.
+        """Register recordings, each with its layer; if layers are missing, with the last one, or with ``base``.
 
         Raises
         ------
         AlreadyExistsError
-            A partition has such a layer.
+            A partition has a layer of this name.
         NotFoundError
             There is no such file.
         """
@@ -460,7 +460,7 @@ class DatasetEntry(Entry):
     # --- blueprints
 
     def blueprint_dataset(self) -> DatasetEntry | None:
-        """The hidden dataset whose partitions are this one's blueprints; None for such a one itself."""
+        """The hidden dataset whose partitions are this dataset's blueprints; None for a dataset of blueprints."""
         hidden = self._entry.blueprint_dataset()
         return None if hidden is None else DatasetEntry(self._catalog, hidden)
 
@@ -504,7 +504,7 @@ class DatasetEntry(Entry):
         """Index the vectors of a component, as
         :meth:`chunkmill.engine.catalog.DatasetEntry.create_vector_search_index` does.
 
-        ``num_partitions`` changes nothing: ``target_partition_num_rows`` says how large partitions are.
+        ``num_partitions`` has no effect: ``target_partition_num_rows`` is the size of partitions.
 
         Raises
         ------
@@ -545,16 +545,16 @@ class DatasetEntry(Entry):
 class CatalogClient:
     """The catalog in a folder, or below a prefix of an object store, with the calls of Rerun 0.27.
 
-    :class:`chunkmill.engine.catalog.CatalogClient` has the rules, and can have the same catalog open.
+    :class:`chunkmill.engine.catalog.CatalogClient` has the rules, and can open the same catalog at the same time.
 
     Parameters
     ----------
     address
         A path, a ``file://`` URL, or that of a prefix, such as ``s3://fleet/lake``.
     token
-        What a server would want. A folder wants none.
+        Ignored: a folder needs no token.
     semantics
-        The rules of queries in which engines differ.
+        The rules of queries; see the current client.
     """
 
     def __init__(
@@ -573,7 +573,7 @@ class CatalogClient:
 
     @property
     def ctx(self) -> datafusion.SessionContext:
-        """A session of DataFusion in which every table is there by its name."""
+        """A session of DataFusion with every table by its name."""
         return self._catalog.ctx
 
     # --- lists
@@ -583,11 +583,11 @@ class CatalogClient:
         return self._catalog.get_table("__entries").reader()
 
     def datasets(self) -> datafusion.DataFrame:
-        """The rows of :meth:`entries` that are of datasets, without the kind."""
+        """The rows of :meth:`entries` for datasets, without the kind."""
         return self._of_kind(EntryKind.DATASET)
 
     def tables(self) -> datafusion.DataFrame:
-        """The rows of :meth:`entries` that are of tables, without the kind."""
+        """The rows of :meth:`entries` for tables, without the kind."""
         return self._of_kind(EntryKind.TABLE)
 
     def _of_kind(self, kind: EntryKind) -> datafusion.DataFrame:
@@ -601,7 +601,7 @@ class CatalogClient:
         ]
 
     def dataset_entries(self) -> list[DatasetEntry]:
-        """All datasets, but for those of blueprints."""
+        """All datasets, except those of blueprints."""
         return [DatasetEntry(self, entry) for entry in self._catalog.datasets()]
 
     def table_entries(self) -> list[TableEntry]:
@@ -687,7 +687,7 @@ class CatalogClient:
         return TableEntry(self, self._catalog.register_table(name, url))
 
     def write_table(self, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:
-        """Append batches to a table, or put them in place of its rows, as ``insert_mode`` says.
+        """Append batches to a table, or replace its rows with them, by ``insert_mode``.
 
         Raises
         ------
@@ -697,7 +697,7 @@ class CatalogClient:
         client.write_to(client.table_of(self._catalog, name), batches, insert_mode)
 
     def append_to_table(self, table_name: str, **named_params: Any) -> None:
-        """Append rows to a table: the values of columns by their names, one or as many for each.
+        """Append rows to a table: for each column name one value, or a sequence.
 
         Raises
         ------

@@ -411,7 +411,7 @@ class Chunk:
     def from_property(cls, name: str, values: Any) -> Chunk:
         """A property of the recording, as static data of one row at ``/__properties/<name>``.
 
-        ``values`` is one of Rerun's archetypes, or component columns. Each column gives all its values to the row.
+        ``values`` is one of Rerun's archetypes, or component columns. The row has all values of each column.
 
         Raises ``TypeError`` if ``values`` is neither.
 

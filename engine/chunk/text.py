@@ -753,7 +753,7 @@ def _joins(previous: str, c: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def character_width(c: str) -> int:
-    """0 for what joins the character before it, 2 for East Asian wide ones and emoji, else 1."""
+    """The columns of a character: 0 if it joins the one before, 2 for East Asian wide characters and emoji, else 1."""
     code = ord(c)
     if code < 0x300:
         return 0 if code == 0xAD else 1

@@ -607,11 +607,11 @@ class RrdCommit:
         self._follower = Follower(folder, folder / _BEGUN_FILE, self._begin_now(), runs)
 
     def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
-        """Bring extents together, in their order; the file then appears. Gives its size in bytes.
+        """Join extents in their order, publish the file, and return its size in bytes.
 
-        ``stores`` are those of the tasks. Extents in the file that was begun are adopted, and others copied behind
-        them, by the kernel or inside the store. If that is not in order (a task was tried twice, and another part than
-        the copied one counts), all are copied into another file. The footer is made from what is known of their chunks.
+        ``stores`` are those of the tasks. Extents that were copied while tasks ran stay in the file. The kernel
+        or the store copies the others behind them. If a copied extent is not valid (a task was tried twice, and its
+        other part counts), all are copied into another file. The footer is made from the tables of their chunks.
         """
         if self._follower is not None:
             copied = {part: (start, size) for part, start, size in self._follower.stop()}

@@ -214,7 +214,7 @@ class ValueFilter:
 def divided(predicate: pc.Expression | None, columns: AnswerColumns) -> tuple[pc.Expression | None, ValueFilter | None]:
     """The part of a predicate that the kernel evaluates, and the rest.
 
-    The kernel knows of components whether they are null; and to Arrow, null is in no set, where SQL does not know.
+    The kernel knows only whether components are null. And Arrow says that null is in no set; in SQL the result is null.
     """
     terms = conjuncts_of(predicate)
     rest = [term for term in terms if _looks_into(term, columns)]

@@ -62,7 +62,8 @@ class QueryFrame(DataFrame):
     ) -> QueryFrame:
         """The rows of segments, a partition for each; no chunk is read before rows are wanted.
 
-        ``options`` say who reads; without an executor, by argument or environment, it is chosen by the bytes to read.
+        ``options`` say who reads. If neither an argument nor the environment names an executor, the number of bytes to
+        read chooses it.
         ``dataset_id`` is that of the dataset, if they are of one, for metrics. ``context`` is what evaluates it, by
         default one of its own; no table is left in it.
         """

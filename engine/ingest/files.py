@@ -58,7 +58,8 @@ from ..storage import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object,
 class LandedFile(NamedTuple):
     """A file of a landing folder: its absolute path or URL, size in bytes, and time of modification in ns (Unix).
 
-    Of a folder that is one input they are the bytes of the files in it, and the newest time of these and its own.
+    For a folder that is one input, the size is that of all files in it, and the time is the newest of the files and the
+    folder.
     """
 
     path: str

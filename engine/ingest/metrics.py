@@ -548,7 +548,7 @@ _SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
 class IngestMetrics(IngestListener):
-    """Counts what happens, since this process began; has a registry of its own. Call it from any thread.
+    """Counts events since this process began, in a registry of its own. Call it from any thread.
 
     A batch that was known before (replayed after a crash) counts as replayed, and its files are not counted again.
     ``quarantined`` gives the number of files in quarantine; it is called whenever the metrics are fetched.
@@ -650,8 +650,9 @@ class IngestMetrics(IngestListener):
 class MetricsServer:
     """Serves metrics at ``http://host:port/metrics`` until it is closed; a context manager.
 
-    Port 0 takes a free one; ``port`` is the one it is. Raises ``UsageError`` where the port is used by another program
-    or the address is none of this host. Without TLS and without a password: what can reach the address can read it.
+    Port 0 takes a free port; ``port`` is its number. Raises ``UsageError`` if another program uses the port, or if the
+    address does not belong to this host. There is no TLS and no password: every program that can reach the address can
+    read the metrics.
     """
 
     def __init__(self, metrics: IngestMetrics, port: int, host: str = HOST) -> None:

@@ -103,8 +103,8 @@ class _Newest(NamedTuple):
 class LanceTable(LancePlace):
     """The Lance table at a place: each write is one commit, on top of whatever others wrote meanwhile. It pickles.
 
-    Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. Where none of them may be null,
-    they are Lance's unenforced primary key, by which Lance itself finds that others insert the same key at once.
+    Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. If none of them may be null,
+    they are Lance's unenforced primary key, by which Lance detects concurrent inserts of the same key.
 
     With a ``version``, that version is read instead of the newest, and writing is a ``UsageError``.
 

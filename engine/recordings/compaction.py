@@ -337,9 +337,9 @@ BUDGET: Final = 4 << 30
 class CompactionReport:
     """The report of a compaction.
 
-    ``versions``: the numbers of those it published. Counts of files and their ``bytes`` are of those that the newest
-    version needs. ``moved``: how many recordings were written anew, ``laid_out`` of them in new chunks; ``written``:
-    bytes of new shards. ``damaged``: ids of recordings that cannot be read, and were left as they are.
+    ``versions``: the numbers of the versions that it published. Counts of files and their ``bytes`` include only files
+    that the newest version needs. ``moved``: how many recordings were written anew, ``laid_out`` of them in new chunks;
+    ``written``: bytes of new shards. ``damaged``: ids of recordings that cannot be read, and were left as they are.
     """
 
     versions: tuple[int, ...]

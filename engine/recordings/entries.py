@@ -53,7 +53,7 @@ def key_of(store: StoreEntry | RecordingEntry, layer: str = BASE_LAYER) -> Key:
 
 
 def layers_digest(layers: Iterable[RecordingEntry]) -> str:
-    """A digest of the layers of a recording: another one after a layer came, went or was replaced."""
+    """A digest of a recording's layers, which changes when a layer is added, removed or replaced."""
     marks = [(e.layer, e.added, e.segment_version, e.source_digest) for e in layers]
     return digest_of(repr(marks).encode()).hex()
 
@@ -67,9 +67,9 @@ class RecordingEntry:
     for it, relative to their folder. ``manifest…`` is where the rows of its chunks are, empty where only an RRD is
     kept. ``bytes`` are those of its chunks as stored; ``added`` is in seconds since the epoch.
 
-    ``removed``: it only says that what had its key is gone. ``in_place``: its chunks are in files that are not the
-    store's, which its manifest names by their absolute places; they are those that were registered as long as their
-    size and modification time are, or ``source_etag`` in an object store. ``schema`` is the digest of its columns (see
+    ``removed``: the entry removes the earlier entry with its key. ``in_place``: its chunks are in files outside the
+    store, and its manifest has their absolute paths; such a file counts as unchanged while its size and modification
+    time are the same, or in an object store its ``source_etag``. ``schema`` is the digest of its columns (see
     :mod:`.schemas`), ``ranges`` are those of its timelines, and ``properties`` one row of an Arrow IPC stream with the
     static values under ``/__properties``, empty if there are none; the three are None if that is not known yet.
 
@@ -143,7 +143,7 @@ class RecordingEntry:
     def takes_place_of(self, other: RecordingEntry) -> bool:
         """Return True if this entry hides the earlier ``other``.
 
-        Of a file that was registered it is not known whether its content is that of before.
+        For a registered file, it is not known whether its content is the same as before.
         """
         if self.removed:
             return other.key == self.key

@@ -97,9 +97,9 @@ def verify_store(folder: RecordingsFolder) -> Verification:
 def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, ReadError]]:
     """Check that a store's files exist, its own and those in place, without reading chunks.
 
-    Versions, tables, and of the newest version schemas, manifests and times have the digests that are recorded for
-    them, its shards are there, and files in place are those that were registered. Each fault comes with the layer that
-    it is about, if that is one. Raises ``SourceMissingError`` if there is no store.
+    Versions and tables must have their recorded digests, and so must the schemas, manifests and times of the newest
+    version. The shards of that version must exist, and files in place must be unchanged since their registration. Each
+    fault comes with its layer, if it concerns one. Raises ``SourceMissingError`` if there is no store.
     """
     faults = list[tuple[RecordingEntry | None, ReadError]]()
 

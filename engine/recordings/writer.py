@@ -157,7 +157,7 @@ class StoreWriter:
 
     @property
     def shard_bytes(self) -> int:
-        """The size that shards get, about."""
+        """The approximate size of a shard."""
         return self._shard_bytes
 
     def commit(

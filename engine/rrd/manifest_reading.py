@@ -335,7 +335,7 @@ def _check_message(manifest: Any, path: str, offset: int) -> None:
         _fail(f"its digest has {len(manifest.sorbet_schema_sha256)} bytes instead of 32", path, offset)
     if manifest.data.encoder_version != messages.ENCODER_VERSION_V0:
         raise UnsupportedError(
-            f"{_WHAT} has the encoder version {manifest.data.encoder_version}; 1 is the only one there is",
+            f"{_WHAT} has the encoder version {manifest.data.encoder_version}; only 1 is known",
             path=path,
             offset=offset,
             hint=_HINT,

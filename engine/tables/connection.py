@@ -350,5 +350,5 @@ class TableReference:
         return AsyncTableConnection(connect(self.uri))
 
     async def open_system_db_async(self) -> AsyncTableConnection:
-        """The connection in which tables of the system are: the same."""
+        """The connection with the system's tables, which is the same as ``open_db_async()``."""
         return await self.open_db_async()

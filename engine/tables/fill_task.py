@@ -1,8 +1,8 @@
 """The tasks of a backfill: read rows, call the function, keep checkpoints, and write column files.
 
 A task that has a whole fragment writes the file of its columns as it computes. Several tasks compute a larger fragment.
-They leave checkpoints, and one more task puts these together. It does the same for a fragment that another run has
-begun.
+They leave checkpoints, and one more task joins these. If another run has begun a fragment, such a task joins its
+checkpoints, too.
 """
 
 from __future__ import annotations

@@ -424,17 +424,17 @@ class RefreshPlan:
     total_tasks, total_rows_pending
         The tasks, and the rows that would be computed.
     skipped_fragments, skipped_rows
-        The fragments and the rows of the source of which nothing would be computed.
+        The fragments and the rows of the source that need no computation.
     total_fragments, total_rows
         Those of the source, in the version that the view would be brought to.
     job_type
         ``refresh``.
     new_source_fragments
-        Fragments of the source of which rows would be computed.
+        Fragments of the source with rows that would be computed.
     stale_rows
-        Rows of the view that would go: theirs changed in the source, or are gone, or are no longer asked for.
+        Rows of the view that would be removed: their source rows changed, are gone, or no longer match the query.
     invalidated_fragments
-        The fragments of the view that have such.
+        The fragments of the view with such rows.
     """
 
     table_name: str

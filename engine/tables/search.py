@@ -134,7 +134,9 @@ def ranked(
     fused = reranker.rerank_hybrid(words.text, *rankings)
     missing = [name for name in (*expressions, RELEVANCE) if name not in fused.column_names]
     if missing:
-        raise UsageError(f"the reranker gave no column {missing[0]!r}", hint="It is to give the rows as it gets them.")
+        raise UsageError(
+            f"the reranker returned no column {missing[0]!r}", hint="It must keep all columns of the rows."
+        )
     return fused.slice(skipped, most)
 
 

@@ -69,7 +69,7 @@ class FieldBatch:
     Raises
     ------
     TypeError
-        The rows are no lists.
+        The rows are not lists.
     """
 
     def __init__(
@@ -82,18 +82,15 @@ class FieldBatch:
         self.is_windowed = is_windowed
 
     def rows(self, start: int, stop: int) -> pa.Array:
-        """The rows from one number to before another."""
+        """The rows with numbers from ``start`` to before ``stop``."""
         return self.column.slice(start, stop - start)
 
     def take_decode_rows(self, request: DecodeRequest) -> pa.Array:
-        """The rows that are needed to decode what is wanted, selected."""
+        """The rows that are needed to decode the wanted ones, after the selector."""
         return self._taken(request.decode_row_indices)
 
     def take_output_rows(self, request: DecodeRequest) -> pa.Array:
-        """The rows that are wanted, selected.
-
-        Raises ``ValueError`` where the selector gives another number of rows.
-        """
+        """The wanted rows, after the selector. Raises ``ValueError`` if the selector gives another number of rows."""
         taken = self._taken(request.output_row_indices)
         if len(taken) != len(request.output_row_indices):
             raise UsageError(f"the selector made {len(taken)} rows of {len(request.output_row_indices)}")
@@ -108,7 +105,7 @@ class FieldBatch:
 
 
 class ColumnDecoder(ABC):
-    """A decoder of a user's own. It is called in the process that reads, by one thread at a time.
+    """A decoder that a user defines. It is called in the process that reads, by one thread at a time.
 
     >>> class Count(ColumnDecoder):
     ...     def decode(self, batch, requests):
@@ -125,12 +122,12 @@ class ColumnDecoder(ABC):
         """
 
     def prior_keyframe_path(self, field_path: str) -> str | None:  # noqa: ARG002
-        """Return the column that marks the rows at which decoding can begin; None: it can at all."""
+        """Return the column that marks the rows at which decoding can begin. None: it can begin at any row."""
         return None
 
     @property
     def fill_latest_at(self) -> bool:
-        """Whether a time without a row has the value of the row before."""
+        """Whether a time without a row gets the value of the row before."""
         return True
 
     def __repr__(self) -> str:

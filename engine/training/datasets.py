@@ -91,34 +91,36 @@ def topology(rank: int | None, world: int | None) -> tuple[int, int]:
 class IterableSamples(IterableDataset[Any]):
     """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or to be iterated over.
 
-    The order is a function of ``seed``, the epoch and the contents of the source alone. Over all ranks and workers, an
-    epoch has every sample once, and all ranks have the same number of steps. If all samples of a batch are left out,
-    and there are several ranks, the batch before is repeated, marked by ``is_repeat``. Each pass is the next epoch.
-    With the workers of a plain ``DataLoader``, call :meth:`set_epoch` before each pass, as for the samplers of PyTorch.
+    The order depends only on ``seed``, the epoch and the contents of the source. Over all ranks and workers, an epoch
+    has every sample once, and all ranks have the same number of steps. With several ranks, if all samples of a batch
+    are left out, the rank repeats its previous batch, marked by ``is_repeat``. Each pass is the next epoch. With the
+    workers of a plain ``DataLoader``, call :meth:`set_epoch` before each pass, as for the samplers of PyTorch.
 
     Parameters
     ----------
     source
-        What samples are taken of: a :class:`DataSource`, or several as a :class:`Mixture`.
+        The source of the samples: a :class:`DataSource`, or several as a :class:`Mixture`.
     index
         The index (timeline) along which samples are.
     fields
         The fields of a sample by their names.
     timeline_sampling
-        The times of samples, where the index has times.
+        The times of samples, if the index has times.
     shuffle
-        The order: by default :class:`BlockShuffle` where there is video, or else :class:`SampleShuffle`.
+        The order: by default :class:`BlockShuffle` with video, otherwise :class:`SampleShuffle`.
     seed
-        Another number gives another order.
+        The seed of the order.
     batch_size
-        Samples of a batch: a dict of tensors of shape ``(batch_size, ...)``. None: samples come one by one.
+        The number of samples of a batch, which is a dict of tensors of shape ``(batch_size, ...)``. None: single
+        samples.
     rank, world
-        Which of how many processes this is, by default as ``torch.distributed`` says.
+        The number of this process, and the number of all; by default from ``torch.distributed``.
     drop_last
         Leave out the samples that do not fill a step of all ranks. By default the last batch is smaller, and at most
         ``world - 1`` samples come twice, marked by ``is_repeat``.
     block_size
-        Samples that are read together, at least; of sources larger than 256 MiB half as many, where a chunk ends.
+        The least number of samples that are read together. In sources larger than 256 MiB, a block may end after half
+        of them, at the end of a chunk.
     cache_bytes
         Bytes of values that each process keeps.
     decode_threads
@@ -197,25 +199,25 @@ class IterableSamples(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that comes next, or is under way."""
+        """The number of the running epoch, or of the next one."""
         return int(self._position[0])
 
     @property
     def part(self) -> ReaderShare:
-        """The share of this process, all its workers together."""
+        """The share of this process with all its workers."""
         rank, world = topology(*self._topology)
         epoch, start, _ = self._position.tolist()
         return ReaderShare(epoch, start, self.batch_size or RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch. The one that is under way goes on where it is."""
+        """Begin an epoch. If it is the running one, continue at its place."""
         if epoch < 0:
             raise UsageError(f"epoch: expected 0 or more, got {epoch}")
         if epoch != self.epoch:
             self.begin(epoch, 0)
 
     def begin(self, epoch: int, place: int) -> None:
-        """Go on at a place of an epoch."""
+        """Continue at a place of an epoch."""
         self._position[:2] = torch.tensor([epoch, place])
         self._resumed, self._taken = (0, 0), 0
 
@@ -225,9 +227,9 @@ class IterableSamples(IterableDataset[Any]):
         return steps.samples if self.batch_size is None else len(steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, to go on behind what was taken of this object: JSON has all of its types.
+        """The state after the samples that this object has returned, as JSON data.
 
-        In a worker it is the worker's own, and fits the same number of workers; :class:`Loader` has that of all.
+        In a worker it is the state of this worker, for the same number of workers. :class:`Loader` has that of all.
         """
         part, worker = self.part, get_worker_info()
         done, within = divmod(self._taken, part.batch_size) if self.batch_size is None else (self._taken, 0)
@@ -250,10 +252,10 @@ class IterableSamples(IterableDataset[Any]):
         return {**state, "dataset_versions": self.job.versions, "place": place, "done": 0, "within": 0, "reader": None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken. The number of ranks and workers may be another.
+        """Continue after a state. The number of ranks and workers may differ.
 
-        Not so for the state of one of several readers (single samples of several ranks, or taken in a worker): it is
-        refused at the first sample by others than as many.
+        There is one exception: a state of one of several readers (single samples of several ranks, or taken in a
+        worker) needs the same number of readers. Otherwise the first sample raises an error.
 
         Raises
         ------
@@ -335,7 +337,7 @@ class IterableSamples(IterableDataset[Any]):
 
 
 class MapSamples(Dataset[Any]):
-    """Samples by their numbers, for the samplers of PyTorch. A batch that a ``DataLoader`` asks for is read together.
+    """Samples by their numbers, for the samplers of PyTorch. A batch of a ``DataLoader`` is read at once.
 
     Parameters
     ----------
@@ -417,7 +419,7 @@ def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
 
 
 class Loader:
-    """Batches of an :class:`IterableSamples`, read by workers, with a state that counts what was given to the trainer.
+    """Batches of an :class:`IterableSamples`, read by workers, with a state that counts the trainer's batches.
 
     Made by :func:`loader`. Each pass is one epoch, and the next one follows it.
     """
@@ -432,7 +434,7 @@ class Loader:
         return len(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch. The one that is under way goes on where it is."""
+        """Begin an epoch. If it is the running one, continue at its place."""
         if epoch != self.dataset.epoch:
             self._given = 0
         self.dataset.set_epoch(epoch)
@@ -459,11 +461,11 @@ class Loader:
             self.dataset.begin(epoch + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state behind the last batch that was given. Batches that workers have made beyond it do not count."""
+        """The state after the last batch that the trainer got. Batches that workers have prepared do not count."""
         return self.dataset.state_behind(self._given)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken; see :meth:`IterableSamples.load_state_dict`."""
+        """Continue after a state; see :meth:`IterableSamples.load_state_dict`."""
         self._given = 0
         self.dataset.load_state_dict(state)
 
@@ -476,7 +478,7 @@ def loader(
     pin_memory: bool = False,
     device: torch.device | str | None = None,
 ) -> Loader:
-    """Read the batches of a dataset by workers, which live through all epochs.
+    """Read the batches of a dataset with workers, which are kept for all epochs.
 
     Parameters
     ----------
@@ -489,7 +491,7 @@ def loader(
     pin_memory
         Copy batches into pinned memory, from which a GPU copies them without waiting.
     device
-        Where tensors are moved to, without waiting.
+        The device to which tensors are moved, without waiting.
 
     Raises
     ------

@@ -85,12 +85,12 @@ class NumericDecoder:
     Parameters
     ----------
     dtype
-        The type that numbers are made of, such as ``float32``. None: that in which they are stored.
+        The type of the returned numbers, such as ``float32``. None: the stored type.
 
     Raises
     ------
     ValueError
-        It is no type of numbers.
+        ``dtype`` is not a type of numbers.
     """
 
     dtype: str | None = None
@@ -104,7 +104,7 @@ class NumericDecoder:
             raise UsageError(f"dtype: expected a type of numbers, such as float32, got {self.dtype!r}")
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
-        """Return the numbers of rows; rows with different counts, or without values, one by one."""
+        """Return the numbers of rows as one array; as a list, if rows have different counts or no values."""
         flat, ends, has_null = flat_numbers(values)
         if self.dtype is not None:
             flat = flat.astype(self.dtype, copy=False)
@@ -163,7 +163,7 @@ class ImageDecoder:
 
     Of ``EncodedImage:blob`` JPEG, PNG and what else Pillow reads; of ``Image:buffer``, ``DepthImage:buffer`` and
     ``SegmentationImage:buffer`` all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which is
-    read beside it. One channel stays one, and four stay four; BGR, YUV and the patterns of a sensor become RGB.
+    read beside it. Pictures of one and of four channels keep them; BGR, YUV and the patterns of a sensor become RGB.
 
     Parameters
     ----------
@@ -273,8 +273,8 @@ class VideoFrameDecoder:
     threads
         Threads that decode one stream. None: as many as there are cores, at most 4.
     codec
-        The codec, such as ``h264``, where a recording does not say it by ``VideoStream:codec``. A recording that says
-        another one is an error.
+        The codec, such as ``h264``, for recordings without ``VideoStream:codec``. It is an error if a recording names
+        another one.
     thread_count
         The same as ``threads``, by Rerun's name; 0 is None.
     max_decoder_sessions, window_storage

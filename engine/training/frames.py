@@ -230,8 +230,8 @@ def rows_of(job: TrainingJob, epoch: Epoch, places: Integers) -> Iterator[Row]:
 def samples_table(job: TrainingJob, epoch: int = 0, limit: int = 5) -> pa.Table:
     """Return the first samples of an epoch as an Arrow table: the columns of :func:`samples_frame`, not widened.
 
-    The metadata of each field has the ``shape`` of the first value. Samples that are skipped do not count. Raises as
-    that does.
+    The metadata of each field has the ``shape`` of the first value. Samples that are skipped do not count. Raises the
+    errors of :func:`samples_frame`.
     """
     order = job.plan.epoch(epoch)
     columns = SampleColumns.of(job, order)
@@ -268,9 +268,9 @@ def samples_frame(
     metadata of a column has the ``shape`` of the first value. Types that Spark lacks are widened.
 
     Each task reads the samples of one range of places, one range behind the other, so that the rows of the DataFrame
-    are in the order of ``place``. A sample that a field with ``fill="skip"`` leaves out has no row. The segments are
-    pinned by the call, where one sample is read; each action reads again. Errors of tasks come as Spark's
-    ``PythonException``, with the project's error in the text.
+    are in the order of ``place``. A sample that a field with ``fill="skip"`` leaves out has no row. The call pins the
+    segments and reads one sample; each action reads again. Errors of tasks come as Spark's ``PythonException``, with
+    the project's error in the text.
 
     Parameters
     ----------

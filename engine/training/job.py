@@ -238,7 +238,7 @@ class TrainingJob:
         raise IndexError(f"there are {sum(map(len, self.indexes)):,} samples, got {sample}")
 
     def measure(self, epoch: int = 0, limit: int | None = None) -> PassFigures:
-        """Read an epoch, or the first samples of it, in this process, and count what that takes.
+        """Read an epoch, or its first samples, in this process, and measure its time, bytes and decoded frames.
 
         Raises ``ReadError`` for damaged data, and ``ValueError`` for a field without a value.
         """
@@ -359,7 +359,7 @@ class JobReader:
                 )
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
-        """Yield the samples of each step. Each is marked whether it is a repeat, under ``is_repeat``."""
+        """Yield the samples of each step. In each sample, ``is_repeat`` says whether it is a repeat."""
         for step in self.steps(part):
             yield [sample for sample in step if sample is not None]
 

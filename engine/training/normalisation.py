@@ -67,7 +67,7 @@ _KEPT: Final = pa.schema(
 class FieldStatistics:
     """The statistics of one field: figures have the shape of its values, pictures one number for each channel.
 
-    ``count`` is the number of values that each is of. Values that are missing or NaN are none of them.
+    ``count`` is the number of values of each figure. Missing values and NaN do not count.
     """
 
     shape: tuple[int, ...]
@@ -84,13 +84,13 @@ class FieldStatistics:
         return {**shown, "count": [int(self.count.max(initial=0))]}
 
     def row(self) -> dict[str, Any]:
-        """The columns of a row that keeps it."""
+        """The columns of a table's row for these statistics."""
         flat = {name: figure.ravel().tolist() for name, figure in self.figures.items()}
         return {"shape": list(self.shape), "count": self.count.ravel().tolist(), **flat}
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> FieldStatistics:
-        """The statistics that a row keeps."""
+        """The statistics of a table's row."""
         shape = tuple(row["shape"])
         figures = {name: np.array(row[name], np.float64).reshape(shape) for name in _FIGURES}
         return cls(shape, np.array(row["count"], np.int64).reshape(shape), figures)
@@ -98,14 +98,14 @@ class FieldStatistics:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Statistics of fields, and a mode for each: what is done to values, and undone.
+    """Statistics of fields, with a mode for each field: how its values are normalised.
 
-    ``mean_std`` makes their mean 0 and their standard deviation 1; ``min_max`` makes the least -1 and the greatest 1;
-    ``quantile`` the same of the quantiles 0.01 and 0.99, beyond which values are not cut. A constant
-    becomes 0. Values become ``float32``.
+    ``mean_std`` maps the mean to 0 and the standard deviation to 1. ``min_max`` maps the minimum to -1 and the maximum
+    to 1. ``quantile`` maps the quantiles 0.01 and 0.99 to -1 and 1, and does not cut values outside. A constant becomes
+    0. Values become ``float32``.
 
     Made by :meth:`of`. ``IterableSamples(..., normalisation=made)`` gives such values, and its state names the
-    statistics. Where a GPU has time for it, call it on batches there instead.
+    statistics. If the GPU has time, call the object on batches there instead.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class Normalisation:
         executor: str | None = None,
         spark: SparkSession | None = None,
     ) -> Normalisation:
-        """Have the statistics of fields, over the samples of a source as it is now.
+        """Compute statistics of fields over the samples of the present version of a source.
 
         A value counts once at the time of each sample; windows, and what they pad, do not. Mean, deviation, least and
         greatest are exact; quantiles too, up to a million values, and else within 0.002 of their rank. Pictures have
@@ -142,10 +142,11 @@ class Normalisation:
         source, index, fields, timeline_sampling
             As :class:`IterableSamples` takes them.
         modes
-            The mode of each field that is normalised. One for all: those of numbers, and no pictures.
+            The mode of each field that is normalised. A single mode applies to all fields of numbers, but not to
+            pictures.
         table
-            The name of a table in the catalog of the dataset that keeps statistics. Those of the same contents and
-            fields are found there; others are computed and added. None: they are computed.
+            The name of a table in the catalog of the dataset that keeps statistics. Statistics of the same contents and
+            fields are read from it; others are computed and added. None: they are computed.
         executor
             Who reads: ``spark``, ``inline``, by default as for queries.
         spark
@@ -191,7 +192,7 @@ class Normalisation:
         return {name: self._moved(name, value, back=False) for name, value in batch.items()}
 
     def undone(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return values as they were before: for actions that a model gives."""
+        """Return the values before normalisation, for example of actions that a model returns."""
         return {name: self._moved(name, value, back=True) for name, value in batch.items()}
 
     @property

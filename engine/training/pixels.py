@@ -185,7 +185,7 @@ def check_part(size: tuple[int, int] | None, crop: Crop | None, output: str) -> 
 
 
 def cut(pixels: Pixels, crop: Crop | None) -> Pixels:
-    """Return the part of a picture ``(height, width, ...)``. Raises ``ValueError`` where it is not within it."""
+    """Return the part of a picture ``(height, width, ...)``. Raises ``ValueError`` if the part is not within it."""
     if crop is None:
         return pixels
     top, left, height, width = crop

@@ -77,7 +77,7 @@ class ShuffleStrategy(Protocol):
         ...
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return within how many places the samples of each block stand, or how many are read at once."""
+        """Return the number of places over which the samples of a block are spread, or that are read at once."""
         ...
 
 
@@ -105,8 +105,8 @@ class NoShuffle:
 class SampleShuffle:
     """A random permutation of all samples.
 
-    Video is decoded from the key frame before each sample anew, but for those of one group of pictures that happen to
-    be near each other: use :class:`BlockShuffle` for it.
+    For video, use :class:`BlockShuffle`: here, each sample is decoded again from its key frame, unless samples of one
+    group of pictures happen to be near each other.
     """
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
@@ -136,23 +136,24 @@ def _ranges(values: Integers, ends: Integers, chosen: Integers) -> Integers:
 class BlockShuffle:
     """Blocks in random order, whose samples are mixed with those of the blocks near them.
 
-    Of data that a cache does not hold, the blocks of a chunk follow each other in random order, so that it is fetched
-    once.
+    If the data does not fit into the cache, the blocks of a chunk follow each other in random order, so that the chunk
+    is fetched once.
 
     A block is some consecutive samples of a segment: whole groups of pictures where there is video, so that each is
     fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from the place of its block, so
-    about ``buffer_size`` decoded samples, and a block for each lane, are held in memory. The larger it is beside a
-    block, the more random a batch.
+    about ``buffer_size`` decoded samples, and a block for each lane, are held in memory. The larger ``buffer_size`` is,
+    compared with a block, the more random is a batch.
 
     The blocks are dealt to ``lanes``, each of which has its own part of the buffer, and batches are taken from one lane
-    after the other. Where the number of ranks times workers divides ``lanes``, no block is read by two of them.
+    after the other. If the number of ranks times the number of workers divides ``lanes``, no block is read by two
+    processes.
 
     Parameters
     ----------
     buffer_size
         Samples that are mixed, over all lanes. None: those of a block follow each other in each lane.
     lanes
-        Parts that are read beside each other: the number of workers of all ranks, or a multiple of it.
+        The number of parts that are read in parallel: the number of workers of all ranks, or a multiple of it.
     min_fill
         Taken for scripts that were written for Rerun, and without effect: a warning says so.
 
@@ -208,7 +209,7 @@ class BlockShuffle:
         return joined[np.argsort(np.concatenate([np.empty(0, np.int64), *runs]), kind="stable")]
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return within how many places the samples of a block stand: moved in each lane, and cut into runs."""
+        """Return the number of places over which a block is spread: moved in each lane, and cut into runs."""
         return self._reach * self.lanes + (blocks.largest + 2 * run) * self.lanes
 
 

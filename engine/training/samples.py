@@ -78,7 +78,7 @@ class SegmentMetadata:
 
 @dataclass(frozen=True)
 class SampleIndex:
-    """The samples of a source, numbered through, segment by segment.
+    """The samples of a source, numbered segment by segment.
 
     ``times`` has the index value of each sample, ``ends`` where the samples of each segment end, ``edges`` the first
     and the last index value of each segment, beyond which windows are padded, of shape ``(segments, 2)``. ``blocks``
@@ -104,7 +104,7 @@ class SampleIndex:
         block_size: int = BLOCK,
         by_chunks: bool = False,
     ) -> SampleIndex:
-        """Find the samples of a source as it is now.
+        """Find the samples of the present version of a source.
 
         An index of numbers has a sample at each whole number from the first to the last of a segment, one of times
         those of ``timeline_sampling``, for which a value counts from a microsecond before its time on: the seconds
@@ -206,7 +206,7 @@ class SampleIndex:
 
     @property
     def segment_offsets(self) -> Integers:
-        """The number of the first sample of each segment, and behind the last one how many there are."""
+        """The number of the first sample of each segment, followed by the number of all samples."""
         return np.concatenate([np.zeros(1, np.int64), self.ends])
 
     @property
@@ -329,14 +329,14 @@ class SampleReader:
         self._pool.shutdown(cancel_futures=True)
 
     def read(self, samples: Integers) -> dict[int, Sample]:
-        """Return samples by their numbers. Those of a field that was to be skipped where it has no value are left out.
+        """Return samples by their numbers. A sample is left out if a field with ``fill="skip"`` has no value.
 
         Raises ``ReadError`` for damaged data, and ``ValueError`` for a field without a value.
         """
         return self.begin(samples)()
 
     def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
-        """Read what samples need, and begin to decode it; what is returned waits for the samples.
+        """Read the data of samples, begin to decode it, and return a function that waits for the samples.
 
         Both raise as :meth:`read` does.
         """
@@ -614,9 +614,10 @@ class VideoGroups:
         return blob is not None and h265_picture(bytes(blob)) in H265_SKIPPED
 
     def chosen(self, rows: Integers) -> list[VideoSample]:
-        """The samples that the frames of rows need: of each group of pictures those up to the last wanted one.
+        """The samples that the frames of rows need: in each group of pictures, the samples up to the last wanted one.
 
-        Those of open groups that need the group before are left out where nobody wants them; else that comes, too.
+        In an open group, some samples need the group before. If one of them is wanted, that group is returned, too;
+        otherwise they are left out.
         """
         places = self._places[np.unique(rows[rows >= 0])]
         group = np.searchsorted(self._keyframes, places, side="right") - 1

@@ -57,11 +57,11 @@ class SourceVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSource:
-    """Segments to take samples of, as of one version of their dataset.
+    """Segments to take samples from, in one version of their dataset.
 
-    A dataset as of a version (``dataset.at(…)``) is used as it is, any other as of its newest version when the source
-    is made: what comes later is in no sample. States of a job name the version. Maintenance that removes versions of
-    its age ends a job that reads it, unless a tag keeps it: ``keep``.
+    A dataset as of a version (``dataset.at(…)``) is used as it is, any other in the version that is the newest when the
+    source is made. Later changes are in no sample. States of a job name the version. Maintenance that removes versions
+    of its age ends a job that reads it, unless a tag keeps it: ``keep``.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ class DataSource:
         gets it. So a job that is started again, and each of its ranks, sees the same. ``dataset.untag(keep)`` removes
         it when the job is over.
     episodes
-        Parts of the segments, of which samples are taken alone: a table of a catalog, of Arrow, or a data frame, as it
-        is now. It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
+        The parts of the segments to take samples from: a table of a catalog, of Arrow, or a data frame, as it is now.
+        It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
         both ends included, a null being the end of the segment. Windows end where an episode does. A value that counts
         at its beginning may be older; ``max_staleness`` says how old. A sample has the row of its episode as
         ``episode``.
     episode_columns
-        Columns of that table, with numbers or text, of which each sample has the value of its episode.
+        Columns of that table, with numbers or text. Each sample gets the values of its episode.
 
     Raises
     ------
@@ -117,7 +117,7 @@ class DataSource:
 
     @property
     def version(self) -> SourceVersion | None:
-        """The version that it is pinned to; None of an empty dataset, and of what has no versions."""
+        """The pinned version; None if the dataset is empty or has no versions."""
         if callable(getattr(self.dataset, "at", None)):
             entry = self.dataset.dataset
             return None if entry.version is None else SourceVersion(entry.name, entry.version)
@@ -125,7 +125,7 @@ class DataSource:
         return None if number is None else SourceVersion(str(self.dataset.path), number)
 
     def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
-        """The same source with these segments alone."""
+        """The same source with only these segments."""
         if isinstance(segment_ids, str):
             raise TypeError("segment_ids must be several ids, got one str")
         return replace(self, segments=tuple(segment_ids))

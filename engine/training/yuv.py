@@ -31,7 +31,7 @@ class Yuv420Frame:
     uv
         Colour, of shape ``(..., 2, ceil(height / 2), ceil(width / 2))``: U and V.
     color_space, color_range
-        What the numbers mean.
+        The meaning of the numbers.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class Yuv420Frame:
         return replace(self, y=self.y.clone(), uv=self.uv.clone())
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Yuv420Frame:
-        """Return it on a device."""
+        """Return the frame on a device."""
         y, uv = (some.to(device, non_blocking=non_blocking) for some in (self.y, self.uv))
         return replace(self, y=y, uv=uv)
 
@@ -96,7 +96,7 @@ class Yuv420Frame:
         Parameters
         ----------
         device
-            Where it is made, by default where the planes are.
+            The device of the result; by default that of the planes.
         dtype
             A type of floating-point numbers.
         normalize
@@ -104,7 +104,7 @@ class Yuv420Frame:
         non_blocking
             Do not wait for planes that are copied.
         color_space, color_range
-            Instead of the frame's own. Where neither says it, BT.601 and the limited range are taken, with a warning.
+            Used instead of the frame's own. If both are missing, BT.601 and the limited range are used, with a warning.
 
         Raises
         ------

@@ -49,8 +49,9 @@ class MatroskaTrack(NamedTuple):
 
 
 class Matroska(NamedTuple):
-    """The tracks of video, in the order of the file, and the blocks of each by its number; None if some hold several
-    frames.
+    """The video tracks in the order of the file, and the number of blocks of each, by the number of the track.
+
+    The number of blocks is None if some of them hold several frames.
     """
 
     tracks: tuple[MatroskaTrack, ...]

@@ -145,7 +145,7 @@ def _by_source(units: Iterable[tuple[int, RecordUnit]]) -> tuple[tuple[int, tupl
 class RecordStretch(NamedTuple):
     """Messages to be written, in order: ``records`` with the channels of the output, whose ids are in the heads.
 
-    With ``patched``, ids in the arena are others.
+    With ``patched``, the heads have the new ids, and the arena still has the old ones.
     """
 
     records: Records

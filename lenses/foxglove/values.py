@@ -1,8 +1,9 @@
 """Fields of Foxglove's messages as Rerun's components hold them: each function for a whole column at a time.
 
-The same messages come encoded as protobuf, JSON, ROS or FlatBuffers, so that an enumerated value may be a number or a
-struct with its name, a stamp's fraction ``nanos`` or ``nsec``, and bytes binary or a list. The points, pixels and cells
-of ``PointCloud``, ``RawImage`` and ``VoxelGrid`` are little-endian, at offsets and strides that the message names.
+The same messages come encoded as protobuf, JSON, ROS or FlatBuffers. So an enumerated value may be a number, or a
+struct with its name. The fraction of a stamp may be ``nanos`` or ``nsec``. Bytes may be binary or a list. The points,
+pixels and cells of ``PointCloud``, ``RawImage`` and ``VoxelGrid`` are little-endian, at offsets and strides that the
+message names.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class LeRobotEpisode(FrameReader):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The texts of what was to be done in it."""
+        """The texts of its tasks."""
         return self._episode.tasks
 
     @property

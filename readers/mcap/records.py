@@ -330,7 +330,7 @@ class Block(NamedTuple):
     ``offset`` is the place of the chunk (``in_chunk``) or of the first record in the file. ``indexed`` is the message
     index: for each channel its id, and for each of its messages log time and offset in the chunk, as u64 in little
     endian; None without a credible index.
-    ``checked``: a CRC says that the records are what was written.
+    ``checked``: a CRC confirmed the records.
     """
 
     begin: int
@@ -553,8 +553,8 @@ def take_arena(size: int) -> Bytes:
 
     The system clears memory before it gives it, page by page, which costs as much as a fifth of decompressing into it.
     So a thread keeps up to two arenas of 40 MiB at most, and lends them again once the array that was lent, all views
-    of it, and all Arrow buffers and memoryviews over those are gone. Without them the messages of a mixture of 300 MB
-    are found in a third more time (CPU, nothing decoded); guarded by ``benchmarks/bench_convert.py``.
+    of it, and all Arrow buffers and memoryviews over those are gone. Without arenas, finding the messages of a mixture
+    of 300 MB takes a third more CPU time (nothing decoded); guarded by ``benchmarks/bench_convert.py``.
 
     >>> first = take_arena(100)
     >>> view = first[10:20].data

@@ -537,7 +537,9 @@ def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str
         ticks = seconds * 1e9
     else:
         if isinstance(window, timedelta) or (isinstance(window, str) and not window.strip().isdigit()):
-            raise UsageError(f"window={window!r} is a time, and the index {index} has none", hint="Give steps of it.")
+            raise UsageError(
+                f"window={window!r} is a time, and the index {index} has none", hint="Give a number of steps."
+            )
         ticks = float(window)
     if not 0 <= ticks < 1 << 63:
         raise UsageError(f"window={window!r} is not a distance on the index {index}")

@@ -180,7 +180,7 @@ class CallLogs:
     """The audit log, and the access log if there is one.
 
     While the audit log cannot be written, its lines wait in memory, and no call that writes begins. Lines of callers
-    without a valid token are in a file of their own beside it, so that no flood of them pushes others out.
+    without a valid token are in a separate file next to it, so that many of them do not displace other lines.
     """
 
     def __init__(self, audit: LogFile, refused: LogFile | None = None, access: LogFile | None = None) -> None:

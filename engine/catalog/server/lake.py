@@ -54,8 +54,8 @@ class ServiceOptions:
     ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
     beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
     size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
-    may take, with what they expand to, and ``most_request_bytes`` the size of the largest request. So many calls as
-    ``most_calls`` run or wait for a thread, and so many clients as ``most_watchers`` watch for events; those beyond are
+    may take, with what they expand to, and ``most_request_bytes`` the size of the largest request. At most
+    ``most_calls`` calls run or wait for a thread, and at most ``most_watchers`` clients watch for events; more are
     refused at once.
     """
 

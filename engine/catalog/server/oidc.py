@@ -65,7 +65,7 @@ class IssuerOptions:
 
     @classmethod
     def read(cls, path: Path) -> IssuerOptions:
-        """Those in a TOML file. Raises ``UsageError``."""
+        """Read the options from a TOML file. Raises ``UsageError``."""
         hint = "docs/deployment.md shows one."
         try:
             given = tomllib.loads(path.read_text())

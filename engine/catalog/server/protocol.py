@@ -154,7 +154,7 @@ class Need(Enum):
 
     @property
     def writes(self) -> bool:
-        """Whether it is a right to write."""
+        """Whether this right permits writing."""
         return self not in (Need.NOTHING, Need.LIST, Need.READ)
 
 
@@ -498,7 +498,7 @@ def rows_in(part: Any, call: Call | None = None) -> pa.Table:
     """
     call = call or Call()
     if part.encoder_version != _V0:
-        raise invalid(f"the part has encoder version {part.encoder_version}; 1 is the only one there is")
+        raise invalid(f"the part has encoder version {part.encoder_version}; only 1 is known")
     data = _expanded(part, call)
     try:
         inner = expanded_size(data)

@@ -63,7 +63,7 @@ def secret_of(path: Path, *, make: bool) -> bytes:
     Raises
     ------
     UsageError
-        There is none, it is too short, or others than its owner may read it.
+        The secret is missing or too short, or its file can be read by others than its owner.
     """
     if make and not path.exists():
         path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -315,10 +315,10 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The clients of a server: everybody, or holders of tokens; ``read_only`` binds all.
+    """The clients that a server admits: everybody, or holders of tokens.
 
-    With a ``secret`` its tokens let in, but for those that ``tokens`` says are revoked; with an ``issuer`` those that
-    it signs.
+    With ``read_only``, no client may write. With a ``secret``, tokens signed by it are valid unless ``tokens``
+    lists them as revoked; with an ``issuer``, tokens that it signs are valid.
     """
 
     secret: bytes | None = None

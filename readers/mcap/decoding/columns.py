@@ -97,8 +97,8 @@ class MessageDecoder(ABC):
         """Decode messages in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.
 
         ``starts`` and ``ends`` are int64 of equal length. Nothing outside a message's own bytes is read for it. A
-        damaged message never raises: it is reported in :attr:`Decoded.bad`. At most 2 GiB of messages per call, more
-        raise ``ValueError``: a list array cannot hold them.
+        damaged message never raises: it is reported in :attr:`Decoded.bad`. More than 2 GiB of messages in
+        one call raise ``ValueError``, because a list array cannot hold them.
         """
         if int((ends - starts).sum()) > _LARGEST_BATCH:
             raise ValueError("more than 2 GiB of messages in one call")
