@@ -6,6 +6,7 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
+    ".episodes": "EPISODES_HINT episodes_table in_nanoseconds segment_column",
     ".groups": "GROUP_BYTES SegmentGroup grouped",
     ".layers": "HeldRecording SegmentLayers queried_recordings",
     ".query": (

@@ -1,4 +1,8 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .episodes import EPISODES_HINT as EPISODES_HINT
+from .episodes import episodes_table as episodes_table
+from .episodes import in_nanoseconds as in_nanoseconds
+from .episodes import segment_column as segment_column
 from .groups import GROUP_BYTES as GROUP_BYTES
 from .groups import SegmentGroup as SegmentGroup
 from .groups import grouped as grouped

@@ -8,19 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..chunk import TimelineKind
 from ..errors import UsageError
-from ..query import QueriedSegment
+from ..query import EPISODES_HINT, QueriedSegment, in_nanoseconds, segment_column
 from .plan import Integers
 
 EPISODE: Final = "episode"
 """The name under which a sample has the number of its episode."""
-
-_SEGMENTS: Final = ("segment_id", "rerun_segment_id")
-_ENDS: Final = ("start", "end")
-_HINT: Final = "It has the columns segment_id, start and end, and others of your own."
 
 
 @dataclass(frozen=True)
@@ -35,30 +30,6 @@ class PinnedEpisodes:
         return {EPISODE: int(self.rows[number]), **{name: values[number] for name, values in self.columns.items()}}
 
 
-def episodes_table(given: Any) -> pa.Table:
-    """Return a table of episodes as Arrow has it: given as that, as a table of a catalog, or as a data frame.
-
-    Raises ``TypeError`` for anything else, and ``ValueError`` for one without the columns that are needed.
-    """
-    if isinstance(given, pa.Table):
-        table = given
-    elif callable(getattr(given, "to_arrow_reader", None)):
-        table = given.to_arrow_reader().read_all()
-    elif hasattr(given, "__arrow_c_stream__"):
-        table = pa.table(given)
-    else:
-        raise TypeError(f"episodes must be a table of Arrow, a table of a catalog or a data frame, got {type(given)}")
-    missing = [name for name in _ENDS if name not in table.column_names]
-    if missing or not any(name in table.column_names for name in _SEGMENTS):
-        raise UsageError(f"the table of episodes has no column {(missing or _SEGMENTS)[0]!r}", hint=_HINT)
-    return table
-
-
-def segment_column(table: pa.Table) -> pa.ChunkedArray:
-    """The column that names the segment of each episode."""
-    return table[next(name for name in _SEGMENTS if name in table.column_names)]
-
-
 def of_episodes(
     table: pa.Table, columns: Sequence[str], segments: Sequence[QueriedSegment], kind: TimelineKind
 ) -> tuple[list[QueriedSegment], PinnedEpisodes]:
@@ -69,7 +40,7 @@ def of_episodes(
     named = {segment.segment_id: segment for segment in segments}
     parts: list[QueriedSegment] = []
     ids = segment_column(table).cast(pa.string()).to_pylist()
-    starts, ends = (_ticks(table[name], name, kind) for name in _ENDS)
+    starts, ends = (_ticks(table[name], name, kind) for name in ("start", "end"))
     for row, (segment_id, start, end) in enumerate(zip(ids, starts, ends, strict=True)):
         segment = named.get(segment_id)
         if segment is None:
@@ -88,7 +59,7 @@ def of_episodes(
         parts.append(replace(segment, span=(max(window[0], low), min(window[1], high)), window=window))
     lacking = [name for name in columns if name not in table.column_names]
     if lacking:
-        raise UsageError(f"the table of episodes has no column {lacking[0]!r}", hint=_HINT)
+        raise UsageError(f"the table of episodes has no column {lacking[0]!r}", hint=EPISODES_HINT)
     values = {name: [_value(name, some) for some in table[name].to_pylist()] for name in columns}
     rows = np.arange(len(table))
     return parts, PinnedEpisodes(rows, values)
@@ -104,11 +75,7 @@ def _ticks(column: pa.ChunkedArray, name: str, kind: TimelineKind) -> list[int |
         raise UsageError(
             f"the column {name!r} of the table of episodes has {whole.type}, and the index {kind.arrow_type}"
         )
-    if pa.types.is_timestamp(whole.type):
-        whole = whole.cast(pa.timestamp("ns", whole.type.tz))
-    nanoseconds: list[int | None] = (
-        pc.cast(whole, pa.int64() if whole.type.unit == "ns" else pa.duration("ns")).cast(pa.int64()).to_pylist()
-    )
+    nanoseconds: list[int | None] = in_nanoseconds(whole).to_pylist()
     return nanoseconds
 
 

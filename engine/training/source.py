@@ -26,10 +26,12 @@ from ..query import (
     SegmentEvents,
     SegmentFigures,
     StaticValues,
+    episodes_table,
+    segment_column,
 )
 from ..recordings import layers_digest
 from ..task_context import find
-from .episodes import PinnedEpisodes, episodes_table, of_episodes, segment_column
+from .episodes import PinnedEpisodes, of_episodes
 from .fields import Field, ticks_of
 from .plan import Integers, Mask
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from ..chunk import Chunk, ChunkData, TimelineKind, alternatives
 from ..errors import ReadError, SourceMissingError, UsageError
 from ..limits import MAX_SCHEMA_BYTES, check_limit
+from ..query import EPISODES_HINT, episodes_table, in_nanoseconds, segment_column
 from ..store import ChunkStore
 from ..stream import LazyChunkStream
 from .alignment import (
@@ -732,17 +733,7 @@ def episode_rows(given: Any) -> list[dict[str, Any]]:
 
     Raises ``TypeError`` for what is no table, and ``UsageError`` for one that lacks a column or has other ends.
     """
-    if callable(getattr(given, "to_arrow_reader", None)):
-        table = given.to_arrow_reader().read_all()
-    elif hasattr(given, "__arrow_c_stream__"):
-        table = pa.table(given)
-    else:
-        raise TypeError(f"episodes must be a table of Arrow, a table of a catalog or a data frame, got {type(given)}")
-    hint = "It has the columns rerun_segment_id (or segment_id), start and end, and may have task."
-    segment = next((name for name in ("rerun_segment_id", "segment_id") if name in table.column_names), None)
-    missing = [name for name in ("start", "end") if name not in table.column_names]
-    if segment is None or missing:
-        raise UsageError(f"the table of episodes has no column {(missing or ['rerun_segment_id'])[0]!r}", hint=hint)
+    table = episodes_table(given)
     for name in ("start", "end"):
         kind = table[name].type
         if pa.types.is_null(kind):
@@ -752,11 +743,11 @@ def episode_rows(given: Any) -> list[dict[str, Any]]:
                 f"the column {name!r} of the table of episodes has {kind}",
                 hint="Frames are on a clock: find events by an index of times.",
             )
-    kept = [name for name in (segment, "start", "end", "task") if name in table.column_names]
-    rows: list[dict[str, Any]] = _in_ticks(table.select(kept).rename_columns(["recording", *kept[1:]])).to_pylist()
+    own = {name: table[name] for name in ("start", "end", "task") if name in table.column_names}
+    rows: list[dict[str, Any]] = _in_ticks(pa.table({"recording": segment_column(table), **own})).to_pylist()
     for number, row in enumerate(rows):
         if row["start"] is not None and row["end"] is not None and row["end"] < row["start"]:
-            raise UsageError(f"row {number} of the table of episodes: it ends before it starts", hint=hint)
+            raise UsageError(f"row {number} of the table of episodes: it ends before it starts", hint=EPISODES_HINT)
     return rows
 
 
@@ -768,10 +759,8 @@ def _in_ticks(table: pa.Table) -> pa.Table:
     kinds = [table.schema.field(place).type for place in places]
     if len(kinds) < 2 or not all(pa.types.is_timestamp(kind) or pa.types.is_duration(kind) for kind in kinds):
         return table
-    for place, kind in zip(places, kinds, strict=True):
-        unit = pa.timestamp("ns", kind.tz) if pa.types.is_timestamp(kind) else pa.duration("ns")
-        ticks = table.column(place).cast(unit).cast(pa.int64())
-        table = table.set_column(place, table.column_names[place], ticks)
+    for place in places:
+        table = table.set_column(place, table.column_names[place], in_nanoseconds(table.column(place)))
     return table.append_column(_TICKS, pa.array([True] * len(table)))
 
 
