@@ -52,7 +52,7 @@ class AnswerPage:
         return self.of_rows(_rows_of(batches, self.offset), self.offset)
 
     def of_rows(self, rows: Iterable[Row], skipped: int = 0) -> Row:
-        """The rows, of which so many were skipped already. They are taken one by one, and no more than needed."""
+        """The rows of the page. ``skipped`` is the number of rows that ``rows`` lacks at its beginning."""
         shown: list[Row] = []
         size, most = 0, min(self.limit, self.most_rows)
         for at, row in enumerate(rows, skipped):
@@ -86,7 +86,7 @@ def _rows_of(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[Row]:
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """Names of columns, of which a join may have two that are the same.
+    """The names of columns, with a number after those that a join repeats.
 
     >>> _told_apart(["id", "x", "id"])
     ['id', 'x', 'id (2)']

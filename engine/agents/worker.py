@@ -119,7 +119,7 @@ def without_places(text: str, lake: str) -> str:
 
 
 def _confine(memory: int) -> None:
-    """Bound what this process may take beside what it has by now, where the system can say that."""
+    """Let this process take at most ``memory`` bytes more, if the system shows how many it has."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sizes = Path("/proc/self/statm")
     if sizes.exists():

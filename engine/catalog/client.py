@@ -131,7 +131,7 @@ class CatalogClient:
     ImportError
         The package ``datafusion`` is not installed.
     ValueError
-        The URL is of another kind, such as that of a server.
+        The URL does not name a folder or a prefix of an object store; it may name a server.
     """
 
     def __init__(

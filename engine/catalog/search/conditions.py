@@ -165,7 +165,7 @@ class Condition(Protocol):
 
 @dataclass(frozen=True)
 class LeafComparison:
-    """A leaf compared with constants: ``op`` is that of :data:`_FLIPPED`, ``between``, ``in`` or ``null``."""
+    """A leaf compared with constants. ``op`` is a key of :data:`_FLIPPED`, or ``between``, ``in`` or ``null``."""
 
     leaf: ValueLeaf
     op: str
@@ -187,7 +187,7 @@ class LeafComparison:
         return Truth(is_true, ~has_value)
 
     def holds(self, values: npt.NDArray[Any]) -> Mask:
-        """The mask of the values of which it is true."""
+        """A mask: the values that fulfil the comparison."""
         if self.op == "between":
             low, high = self.constants
             return _compared(values, ">=", low) & _compared(values, "<=", high)
@@ -266,7 +266,7 @@ class Not:
 
 @dataclass(frozen=True)
 class Joined:
-    """Conditions of which all must be true, or with ``is_any`` one."""
+    """Conditions that must all be true; with ``is_any``, at least one of them."""
 
     parts: tuple[Condition, ...]
     is_any: bool
