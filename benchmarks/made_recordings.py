@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,13 @@ VECTOR = (
     "================================================================================\nMSG: geometry_msgs/Quaternion\n"
     "float64 x\nfloat64 y\nfloat64 z\nfloat64 w\n"
 )
+TRANSFORM = (
+    "================================================================================\n"
+    "MSG: geometry_msgs/TransformStamped\n"
+    "std_msgs/Header header\nstring child_frame_id\ngeometry_msgs/Transform transform\n"
+    "================================================================================\nMSG: geometry_msgs/Transform\n"
+    "geometry_msgs/Vector3 translation\ngeometry_msgs/Quaternion rotation\n"
+)
 SCHEMAS = {
     "sensor_msgs/msg/Imu": (
         "std_msgs/Header header\ngeometry_msgs/Quaternion orientation\nfloat64[9] orientation_covariance\n"
@@ -39,6 +47,12 @@ SCHEMAS = {
         "std_msgs/Header header\nuint32 height\nuint32 width\nstring encoding\nuint8 is_bigendian\nuint32 step\n"
         "uint8[] data\n" + HEADER
     ),
+    "sensor_msgs/msg/MagneticField": (
+        "std_msgs/Header header\ngeometry_msgs/Vector3 magnetic_field\nfloat64[9] magnetic_field_covariance\n"
+        + HEADER
+        + VECTOR
+    ),
+    "tf2_msgs/msg/TFMessage": "geometry_msgs/TransformStamped[] transforms\n" + TRANSFORM + HEADER + VECTOR,
 }
 
 
@@ -109,21 +123,50 @@ def image(t: int, random: np.random.Generator) -> bytes:
     return bytes(message.data)
 
 
-STREAMS = (
+def magnet(t: int, random: np.random.Generator) -> bytes:
+    message = Cdr(t, "imu_link")
+    message.doubles(np.round(random.normal(0, 1, 12) * 4096) / 4096, counted=False)
+    return bytes(message.data)
+
+
+def transforms(t: int, random: np.random.Generator) -> bytes:
+    """Five transforms. Their stamps stay as they are, but for the first."""
+    message = Cdr(t, "odom")
+    message.data[4:4] = struct.pack("<I", 5)
+    for link in range(5):
+        if link:
+            message.put("i", t // 1_000_000_000)
+            message.put("I", t % 1_000_000_000)
+            message.text(f"link_{link}")
+        message.text(f"link_{link + 1}")
+        message.doubles(np.round(random.normal(0, 1, 7) * 4096) / 4096, counted=False)
+    return bytes(message.data)
+
+
+Streams = tuple[tuple[str, str, Callable[[int, np.random.Generator], bytes], int], ...]
+STREAMS: Streams = (
     ("/imu/data", "sensor_msgs/msg/Imu", imu, 1),
     ("/joint_states", "sensor_msgs/msg/JointState", joints, 1),
     ("/camera/image/compressed", "sensor_msgs/msg/CompressedImage", jpeg, 20),
     ("/camera/image_raw", "sensor_msgs/msg/Image", image, 40),
 )
+DRIVE: Streams = (
+    *STREAMS[:2],
+    ("/imu/mag", "sensor_msgs/msg/MagneticField", magnet, 4),
+    ("/tf", "tf2_msgs/msg/TFMessage", transforms, 4),
+    ("/camera/image/compressed", "sensor_msgs/msg/CompressedImage", jpeg, 160),
+    ("/camera/image_raw", "sensor_msgs/msg/Image", image, 1600),
+)
+"""Mostly numbers: about a million messages in 300 MB."""
 
 
-def write_mixture(path: Path, megabytes: float, drive: int = 0) -> None:
+def write_mixture(path: Path, megabytes: float, drive: int = 0, streams: Streams = STREAMS) -> None:
     """Write an MCAP of about ``megabytes``: 400 Hz of Imu and JointState, and images for the bulk.
 
     Each ``drive`` takes place an hour after the one before.
     """
     random = np.random.default_rng(7)
-    pool = {topic: [make(0, random) for _ in range(64)] for topic, _, make, _ in STREAMS}
+    pool = {topic: [make(0, random) for _ in range(64)] for topic, _, make, _ in streams}
     with path.open("wb") as file:
         writer = Writer(file, chunk_size=1 << 20, compression=CompressionType.ZSTD)
         writer.start("ros2", "chunkmill benchmarks")
@@ -131,15 +174,16 @@ def write_mixture(path: Path, megabytes: float, drive: int = 0) -> None:
             topic: writer.register_channel(
                 topic, "cdr", writer.register_schema(name, "ros2msg", SCHEMAS[name].encode())
             )
-            for topic, name, _, _ in STREAMS
+            for topic, name, _, _ in streams
         }
         tick = 0
         while file.tell() < megabytes * 1_000_000:
             t = 1_700_000_000_000_000_000 + drive * 3_600_000_000_000 + tick * 2_500_000
-            for topic, _, _, every in STREAMS:
+            for topic, _, make, every in streams:
                 if tick % every == 0:
                     message = bytearray(pool[topic][(tick // every) % 64])
-                    struct.pack_into("<iI", message, 4, t // 1_000_000_000, t % 1_000_000_000)
+                    stamp = 8 if make is transforms else 4
+                    struct.pack_into("<iI", message, stamp, t // 1_000_000_000, t % 1_000_000_000)
                     writer.add_message(channels[topic], t, bytes(message), t, tick)
             tick += 1
         writer.finish()

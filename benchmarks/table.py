@@ -81,6 +81,8 @@ def recording(side: Side, source: str) -> Any:
 
 ROWS: dict[str, tuple[str, Job]] = {
     "mixture": ("mcap", lambda s, i, o: s.write(mixture(s, i), o)),
+    "drive": ("drive.mcap", lambda s, i, o: s.write(mixture(s, i), o)),
+    "drive /imu/**": ("drive.mcap", lambda s, i, o: s.write(mixture(s, i).filter(content="/imu/**"), o)),
     "mixture /imu/**": ("mcap", lambda s, i, o: s.write(mixture(s, i).filter(content="/imu/**"), o)),
     "RRD keep a subtree": ("rrd", lambda s, i, o: s.write(recording(s, i).filter(content="/robot/**"), o)),
     "RRD drop a camera": ("rrd", lambda s, i, o: s.write(recording(s, i).drop(content="/camera_0/**"), o)),
@@ -158,13 +160,15 @@ def outputs(place: str) -> Iterator[Path]:
 
 def made_inputs(folder: Path, mixture: str | None, kinds: set[str]) -> dict[str, Path]:
     """The inputs of the rows."""
-    from made_recordings import write_mixture, write_recording, write_table
+    from made_recordings import DRIVE, write_mixture, write_recording, write_table
 
     paths = {kind: folder / f"input.{kind}" for kind in kinds}
     if "mcap" in kinds and mixture is not None:
         paths["mcap"] = Path(mixture).resolve()
     elif "mcap" in kinds:
         write_mixture(paths["mcap"], MEGABYTES)
+    if "drive.mcap" in kinds:
+        write_mixture(paths["drive.mcap"], MEGABYTES, streams=DRIVE)
     if "rrd" in kinds:
         write_recording(paths["rrd"], MEGABYTES)
     if "parquet" in kinds:
