@@ -132,16 +132,17 @@ def report(folder: Path) -> None:
 
 
 SPEED = {
-    "mixture": "MCAP to RRD, 300 MB of ROS 2 messages",
-    "mixture /imu/**": "MCAP to RRD, one of its topics",
-    "mixture collect": "MCAP to a store for object stores",
+    "drive": "MCAP to RRD, 300 MB, mostly numbers",
+    "drive /imu/**": "the same, only /imu/**",
+    "mixture": "MCAP to RRD, 300 MB, mostly images",
+    "mixture collect": "the same, optimised for object stores",
     "RRD keep a subtree": "RRD to RRD, 400 MB, keep a subtree",
-    "RRD drop a camera": "RRD to RRD, drop a camera",
-    "RRD collect": "RRD to a store for object stores",
+    "RRD drop a camera": "RRD to RRD, 400 MB, drop a camera",
+    "RRD collect": "RRD to RRD, optimised for object stores",
     "RRD lens": "RRD to RRD, a lens on all scalars",
-    "Parquet 1 M x 40": "Parquet to RRD, a million rows",
+    "Parquet 1 M x 40": "Parquet to RRD, 1 million rows",
 }
-_LABELS, _BARS, _ROW = 250, 400, 38
+_LABELS, _BARS, _ROW = 270, 400, 38
 _SPEED_STYLE = (
     "text{font:13px sans-serif;fill:#57606a}.seconds{font-size:11px}.ours{fill:#2f81f7}.theirs{fill:#9aa4af}"
     "@media(prefers-color-scheme:dark){text{fill:#adbac7}}"
