@@ -31,6 +31,9 @@ from typing import Any, TypeAlias
 
 FACES = (
     "chunkmill",
+    "chunkmill.alignment",
+    "chunkmill.catalog_0_27",
+    "chunkmill.catalog_server",
     "chunkmill.engine",
     "chunkmill.engine.catalog",
     "chunkmill.engine.catalog.server",

@@ -12,7 +12,10 @@ from places import REPOSITORY
 
 PAGES = REPOSITORY / "docs" / "api"
 PUBLIC = ("chunkmill", "chunkmill.engine", "chunkmill.readers", "chunkmill.lenses")
-PARTS = ("engine", "lenses", "readers", "__version__")
+PARTS = (
+    *("alignment", "catalog_0_27", "catalog_server", "engine", "lenses", "readers", "training"),
+    "__version__",
+)
 OBJECT = re.compile(r"^::: ([\w.]+)\n((?:    .*\n)*)", re.MULTILINE)
 
 

@@ -1,0 +1,1 @@
+from .engine.catalog.v0_27 import *
