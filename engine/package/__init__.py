@@ -14,7 +14,6 @@ from .engine.lazy_names import lazy_names, name_terminals
 __version__ = "0.1.0"
 
 _HOMES = {
-    "": "alignment catalog_0_27 catalog_server engine lenses readers training",
     ".engine": "*",
     ".lenses": (
         "ContentPredicate DeriveLens Lens LensOutput LensSet MutateLens OnError OutputMode Quarantine Selector "
@@ -31,6 +30,7 @@ _HOMES = {
     ".readers.lerobot": "LeRobotEpisode",
     ".readers.mcap": "ChannelInfo ChannelTiming McapRecoveryReport",
     ".readers.parquet": "ColumnInfo ParquetInfo",
+    "": "alignment catalog_0_27 catalog_server engine lenses readers training video",  # after the module of engine
 }
 
 name_terminals(__name__, {".lenses": "LensSet apply_lenses apply_selector"})

@@ -75,6 +75,7 @@ FACES = (
     "chunkmill.readers.parquet",
     "chunkmill.readers.parquet.reader",
     "chunkmill.training",
+    "chunkmill.video",
 )
 """Modules from which the reference, the guide, or names in Spark's configuration import."""
 

@@ -13,7 +13,7 @@ from places import REPOSITORY
 PAGES = REPOSITORY / "docs" / "api"
 PUBLIC = ("chunkmill", "chunkmill.engine", "chunkmill.readers", "chunkmill.lenses")
 PARTS = (
-    *("alignment", "catalog_0_27", "catalog_server", "engine", "lenses", "readers", "training"),
+    *("alignment", "catalog_0_27", "catalog_server", "engine", "lenses", "readers", "training", "video"),
     "__version__",
 )
 OBJECT = re.compile(r"^::: ([\w.]+)\n((?:    .*\n)*)", re.MULTILINE)
