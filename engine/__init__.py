@@ -51,7 +51,7 @@ _HOMES = {
     ".writers": (
         "ExportReport ExportSpec ExportedRecording draft_spec push_lerobot write_lerobot write_mcap write_parquet"
     ),
-    "": "limits video",
+    "": "errors limits video",
 }
 
 name_terminals(

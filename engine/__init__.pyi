@@ -162,6 +162,7 @@ from .writers import push_lerobot as push_lerobot
 from .writers import write_lerobot as write_lerobot
 from .writers import write_mcap as write_mcap
 from .writers import write_parquet as write_parquet
+from . import errors as errors
 from . import limits as limits
 from . import video as video
 

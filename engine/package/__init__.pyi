@@ -141,6 +141,7 @@ from .engine import connect_async as connect_async
 from .engine import diagnose as diagnose
 from .engine import draft_spec as draft_spec
 from .engine import error_from_dict as error_from_dict
+from .engine import errors as errors
 from .engine import fail_fast as fail_fast
 from .engine import get_session as get_session
 from .engine import guarded_compute as guarded_compute
