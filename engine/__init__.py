@@ -8,9 +8,10 @@ from .lazy_names import lazy_names, name_terminals
 _HOMES = {
     ".catalog": (
         "BearerTokenObjectStoreAuth CatalogClient CatalogContext CatalogFault CopyReport DatasetEntry DatasetInfo "
-        "DatasetView Entry EntryId EntryKind ForgetReport Layer LayerInfo OnDuplicateSegmentLayer Recording "
-        "RegistrationHandle RegistrationResult RemainingItem RemovedItem Segment SegmentRegistrationResult "
-        "ServedDataset Server TableEntry TableInsertMode TimelineInfo UnregistrationHandle VersionInfo"
+        "DatasetSelection DatasetView Entry EntryId EntryKind ForgetReport Layer LayerInfo ObjectStoreAuth "
+        "OnDuplicateSegmentLayer Recording RegistrationHandle RegistrationOperation RegistrationResult RemainingItem "
+        "RemovedItem Segment SegmentRegistrationResult ServedDataset Server TableEntry TableInsertMode TimelineInfo "
+        "UnregistrationHandle VersionInfo"
     ),
     ".chunk": (
         "AUTO_INDEX Chunk ChunkHeader ComponentColumn ComponentColumnDescriptor ComponentColumnSelector "

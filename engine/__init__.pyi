@@ -6,6 +6,7 @@ from .catalog import CatalogFault as CatalogFault
 from .catalog import CopyReport as CopyReport
 from .catalog import DatasetEntry as DatasetEntry
 from .catalog import DatasetInfo as DatasetInfo
+from .catalog import DatasetSelection as DatasetSelection
 from .catalog import DatasetView as DatasetView
 from .catalog import Entry as Entry
 from .catalog import EntryId as EntryId
@@ -13,9 +14,11 @@ from .catalog import EntryKind as EntryKind
 from .catalog import ForgetReport as ForgetReport
 from .catalog import Layer as Layer
 from .catalog import LayerInfo as LayerInfo
+from .catalog import ObjectStoreAuth as ObjectStoreAuth
 from .catalog import OnDuplicateSegmentLayer as OnDuplicateSegmentLayer
 from .catalog import Recording as Recording
 from .catalog import RegistrationHandle as RegistrationHandle
+from .catalog import RegistrationOperation as RegistrationOperation
 from .catalog import RegistrationResult as RegistrationResult
 from .catalog import RemainingItem as RemainingItem
 from .catalog import RemovedItem as RemovedItem

@@ -25,6 +25,7 @@ from .engine import ContentFilter as ContentFilter
 from .engine import CopyReport as CopyReport
 from .engine import DatasetEntry as DatasetEntry
 from .engine import DatasetInfo as DatasetInfo
+from .engine import DatasetSelection as DatasetSelection
 from .engine import DatasetView as DatasetView
 from .engine import Diagnosis as Diagnosis
 from .engine import Difference as Difference
@@ -61,6 +62,7 @@ from .engine import MetricsServer as MetricsServer
 from .engine import MissingExtraError as MissingExtraError
 from .engine import NoSpaceError as NoSpaceError
 from .engine import NotFoundError as NotFoundError
+from .engine import ObjectStoreAuth as ObjectStoreAuth
 from .engine import OnDuplicateSegmentLayer as OnDuplicateSegmentLayer
 from .engine import OptimizationProfile as OptimizationProfile
 from .engine import Outcome as Outcome
@@ -84,6 +86,7 @@ from .engine import RefreshJobResult as RefreshJobResult
 from .engine import RefreshPlan as RefreshPlan
 from .engine import RegistrationError as RegistrationError
 from .engine import RegistrationHandle as RegistrationHandle
+from .engine import RegistrationOperation as RegistrationOperation
 from .engine import RegistrationResult as RegistrationResult
 from .engine import RemainingItem as RemainingItem
 from .engine import RemovedItem as RemovedItem
