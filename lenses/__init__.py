@@ -1,5 +1,6 @@
 """Lenses: columns made of other columns, by selectors."""
 
+from . import archetypes
 from .lens import TIMELINE_TYPES, DeriveLens, Lens, LensOutput, MutateLens, OutputMode
 from .lens_set import ContentPredicate, LensSet, OnError, Quarantine, apply_lenses, apply_selector
 from .selector import UNITS, Selector, unit_factor
@@ -19,5 +20,6 @@ __all__ = [
     "UNITS",
     "apply_lenses",
     "apply_selector",
+    "archetypes",
     "unit_factor",
 ]

@@ -12,7 +12,7 @@ _HOMES = {
         "inspect is_rrd lands_whole register rrd_suffix stem_of unregister"
     ),
     ".hdf5": "Hdf5DatasetInfo Hdf5Demo Hdf5Reader",
-    ".inspection": "EntitySummary FileReport OrderReport StoreReport TimelineReport",
+    ".inspection": "ColumnReport EntitySummary FileReport OrderReport StoreReport TimelineReport",
     ".lerobot": "LeRobotDataset LeRobotReader",
     ".mcap": "McapInfo McapReader",
     ".mcap.decoding.structs": "struct_encoder",

@@ -20,6 +20,7 @@ from .formats import unregister as unregister
 from .hdf5 import Hdf5DatasetInfo as Hdf5DatasetInfo
 from .hdf5 import Hdf5Demo as Hdf5Demo
 from .hdf5 import Hdf5Reader as Hdf5Reader
+from .inspection import ColumnReport as ColumnReport
 from .inspection import EntitySummary as EntitySummary
 from .inspection import FileReport as FileReport
 from .inspection import OrderReport as OrderReport

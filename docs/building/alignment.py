@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from chunkmill.engine.writers.alignment import HELD, INTERPOLATED, MISSING, Alignment, Outside, Rule, align, frame_times
+from chunkmill.alignment import HELD, INTERPOLATED, MISSING, Alignment, Outside, Rule, align, frame_times
 
 _STYLE = """<style>
 .cm-align { color: #1c2430; --back: #ffffff }

@@ -297,7 +297,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         Parameters
         ----------
         tables
-            The connection of the table, from ``chunkmill.engine.tables.connect``.
+            The connection of the table, from ``chunkmill.connect``.
         name
             The table's name there.
         index, fill_latest_at

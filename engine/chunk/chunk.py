@@ -301,7 +301,7 @@ class Chunk:
     Chunks are immutable; methods that transform one return a new one. A chunk without timelines is static. ``==``
     compares identity, and a chunk without rows is falsy.
 
-    >>> from chunkmill.engine.chunk import ComponentColumn
+    >>> from chunkmill import ComponentColumn
     >>> chunk = Chunk.from_columns("/arm", [], [ComponentColumn("volume", [1.0, 2.0])])
     >>> chunk.entity_path, chunk.num_rows, chunk.is_static
     ('/arm', 2, True)
@@ -415,7 +415,7 @@ class Chunk:
 
         Raises ``TypeError`` if ``values`` is neither.
 
-        >>> from chunkmill.engine.chunk import ComponentColumn
+        >>> from chunkmill import ComponentColumn
         >>> Chunk.from_property("episode", [ComponentColumn("success", [True])]).entity_path
         '/__properties/episode'
         """
@@ -538,7 +538,7 @@ class Chunk:
         these values, any other a column of lists. With ``flatten`` each field of a struct is a column. Names are
         those of :meth:`LazyChunkStream.to_arrow`; :meth:`to_record_batch` has the columns as Rerun names them.
 
-        >>> from chunkmill.engine.chunk import ComponentColumn
+        >>> from chunkmill import ComponentColumn
         >>> Chunk.from_columns("/arm", [], [ComponentColumn("Scalars:scalars", [1.0, 2.0])]).to_arrow().to_pylist()
         [{'scalars': 1.0}, {'scalars': 2.0}]
         """

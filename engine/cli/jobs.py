@@ -392,7 +392,7 @@ def report_facts(report: RunReport | None) -> dict[str, Any]:
 def summary(source: object, destination: object, result: RunReport) -> str:
     """The line on the result of a conversion.
 
-    >>> from chunkmill.engine.reports import RunReport
+    >>> from chunkmill import RunReport
     >>> summary("drive.mcap", "drive.rrd", RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25))
     'drive.mcap -> drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s'
     """

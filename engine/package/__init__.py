@@ -1,7 +1,8 @@
 """chunkmill: robot recordings as streams of chunks, on Apache Spark.
 
-The file of the package itself: every public name of :mod:`chunkmill.engine`, the readers, lenses and selectors, each
-loaded when it is first used, so that importing is quick.
+Import every public name from here. Each is loaded when it is first used, so that importing is quick. Some topics have
+a module of their own: ``alignment``, ``catalog_0_27``, ``catalog_server``, ``readers`` (formats), ``training``,
+``video``.
 
 >>> import chunkmill
 >>> chunkmill.McapReader is chunkmill.readers.McapReader
@@ -13,13 +14,23 @@ from .engine.lazy_names import lazy_names, name_terminals
 __version__ = "0.1.0"
 
 _HOMES = {
-    "": "engine lenses readers",
     ".engine": "*",
-    ".lenses": "DeriveLens Lens MutateLens OnError OutputMode Quarantine Selector",
-    ".readers": (
-        "BagReader ColumnRule IndexColumn LeRobotDataset LeRobotReader McapInfo McapReader Mp4Reader "
-        "Mp4TranscodeOptions ParquetReader Rosbag2Reader RrdReader"
+    ".lenses": (
+        "ContentPredicate DeriveLens Lens LensOutput LensSet MutateLens OnError OutputMode Quarantine Selector "
+        "TIMELINE_TYPES UNITS apply_lenses apply_selector archetypes unit_factor"
     ),
+    ".lenses.foxglove": "foxglove_lenses",
+    ".lenses.ros2": "at_stamp ros2_lenses",
+    ".readers": (
+        "BagInfo BagReader ColumnReport ColumnRule EntitySummary FileReport FrameReader Hdf5DatasetInfo Hdf5Demo "
+        "Hdf5Reader IndexColumn IndexedReader LeRobotDataset LeRobotReader McapChannelInfo McapChunkInfo "
+        "McapCompressionInfo McapInfo McapReader McapSchemaInfo Mp4Reader Mp4TranscodeOptions OrderReport "
+        "ParquetReader Rosbag2Reader RrdReader StoreReport StreamingReader TimelineReport inspect struct_encoder"
+    ),
+    ".readers.lerobot": "LeRobotEpisode",
+    ".readers.mcap": "ChannelInfo ChannelTiming McapRecoveryReport",
+    ".readers.parquet": "ColumnInfo ParquetInfo",
+    "": "alignment catalog_0_27 catalog_server engine lenses readers training video",  # after the module of engine
 }
 
 name_terminals(__name__, {".lenses": "LensSet apply_lenses apply_selector"})

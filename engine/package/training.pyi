@@ -1,1 +1,42 @@
-from .engine.training import *
+# Made of the table in training.py: python -m tests.run house stubs
+from .engine.training import BlockShuffle as BlockShuffle
+from .engine.training import ColumnDecoder as ColumnDecoder
+from .engine.training import DataSource as DataSource
+from .engine.training import DecodeRequest as DecodeRequest
+from .engine.training import Field as Field
+from .engine.training import FieldBatch as FieldBatch
+from .engine.training import FieldStatistics as FieldStatistics
+from .engine.training import FixedRateSampling as FixedRateSampling
+from .engine.training import ImageDecoder as ImageDecoder
+from .engine.training import IndexValue as IndexValue
+from .engine.training import IterableSamples as IterableSamples
+from .engine.training import Loader as Loader
+from .engine.training import Manifest as Manifest
+from .engine.training import ManifestMeta as ManifestMeta
+from .engine.training import MapSamples as MapSamples
+from .engine.training import Mixture as Mixture
+from .engine.training import NoShuffle as NoShuffle
+from .engine.training import Normalisation as Normalisation
+from .engine.training import NumericDecoder as NumericDecoder
+from .engine.training import PassFigures as PassFigures
+from .engine.training import PooledBatchCollator as PooledBatchCollator
+from .engine.training import RerunIterableDataset as RerunIterableDataset
+from .engine.training import RerunMapDataset as RerunMapDataset
+from .engine.training import RowSampling as RowSampling
+from .engine.training import SampleIndex as SampleIndex
+from .engine.training import SampleReader as SampleReader
+from .engine.training import SampleShuffle as SampleShuffle
+from .engine.training import SampleSpec as SampleSpec
+from .engine.training import SegmentMetadata as SegmentMetadata
+from .engine.training import ShuffleStrategy as ShuffleStrategy
+from .engine.training import TextDecoder as TextDecoder
+from .engine.training import TrainingJob as TrainingJob
+from .engine.training import VideoFrameDecoder as VideoFrameDecoder
+from .engine.training import Yuv420Collator as Yuv420Collator
+from .engine.training import Yuv420Frame as Yuv420Frame
+from .engine.training import collated as collated
+from .engine.training import loader as loader
+from .engine.training import samples_frame as samples_frame
+from .engine.training import samples_table as samples_table
+
+__all__: list[str]

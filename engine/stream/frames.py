@@ -309,7 +309,7 @@ class Frames(ABC):
         ReadError, PipelineError
             As :meth:`to_chunks`.
 
-        >>> from chunkmill.engine import Chunk, ComponentColumn, LazyChunkStream, TimeColumn
+        >>> from chunkmill import Chunk, ComponentColumn, LazyChunkStream, TimeColumn
         >>> times = TimeColumn("frame", sequence=[1, 2])
         >>> chunk = Chunk.from_columns("/arm", [times], [ComponentColumn("volume", [0.5, 1.0])])
         >>> LazyChunkStream.from_iter([chunk]).to_arrow("/arm", index="frame").to_pylist()

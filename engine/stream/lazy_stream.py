@@ -99,7 +99,7 @@ class LazyChunkStream(Frames):
     give the same chunks in the same order, with every executor. Ids of new chunks and rows ascend in that order. Except
     for the start time that they contain, they are the same in every run and every attempt of a task.
 
-    >>> from chunkmill.engine.chunk import ComponentColumn
+    >>> from chunkmill import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
     >>> stream = LazyChunkStream.from_iter(chunks).filter(content="/b/**")
     >>> [c.entity_path for c in stream.to_chunks(executor="inline")]

@@ -6,6 +6,7 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
+    "..storage.positional": "open_positional",
     ".bitstream": (
         "DETECTORS H265_END H265_OPEN H265_SKIPPED IsKeyframe detect_gop_start h265_picture is_annex_b "
         "length_prefixed_to_annex_b"

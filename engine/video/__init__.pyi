@@ -1,4 +1,5 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from ..storage.positional import open_positional as open_positional
 from .bitstream import DETECTORS as DETECTORS
 from .bitstream import H265_END as H265_END
 from .bitstream import H265_OPEN as H265_OPEN

@@ -6,7 +6,7 @@ The names below are loaded when they are first used.
 from ..lazy_names import lazy_names
 
 _HOMES = {
-    ".alignment": "Alignment Outside Rule",
+    ".alignment": "Aligned Alignment EXACT HELD INTERPOLATED MISSING Outside Rule align frame_times",
     ".lerobot": "write_lerobot write_recording",
     ".lerobot_draft": "draft_spec",
     ".lerobot_episodes": "EpisodeAccount FeatureAccount",

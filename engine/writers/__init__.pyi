@@ -1,7 +1,14 @@
 # Made of the table in __init__.py: python -m tests.run house stubs
+from .alignment import Aligned as Aligned
 from .alignment import Alignment as Alignment
+from .alignment import EXACT as EXACT
+from .alignment import HELD as HELD
+from .alignment import INTERPOLATED as INTERPOLATED
+from .alignment import MISSING as MISSING
 from .alignment import Outside as Outside
 from .alignment import Rule as Rule
+from .alignment import align as align
+from .alignment import frame_times as frame_times
 from .lerobot import write_lerobot as write_lerobot
 from .lerobot import write_recording as write_recording
 from .lerobot_draft import draft_spec as draft_spec

@@ -31,6 +31,9 @@ from typing import Any, TypeAlias
 
 FACES = (
     "chunkmill",
+    "chunkmill.alignment",
+    "chunkmill.catalog_0_27",
+    "chunkmill.catalog_server",
     "chunkmill.engine",
     "chunkmill.engine.catalog",
     "chunkmill.engine.catalog.server",
@@ -72,6 +75,7 @@ FACES = (
     "chunkmill.readers.parquet",
     "chunkmill.readers.parquet.reader",
     "chunkmill.training",
+    "chunkmill.video",
 )
 """Modules from which the reference, the guide, or names in Spark's configuration import."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chunkmill
 import page_blocks
 import pytest
 from page_blocks import OPTIONAL, REPOSITORY, Block, blocks, run_console, run_page, run_python, runnable, same
@@ -22,6 +23,12 @@ MANY_SENSORS = "mcap/rerun__rosbag2_2025_09_10-13_03_56_0.mcap"
 
 OF_ONE_FOLDER = {"spark.md"}
 """Pages that run in a process of their own: Spark takes relative paths from the folder in which its JVM was started."""
+
+
+NOTEBOOKS = sorted((REPOSITORY / "docs").rglob("*.ipynb"))
+TOPICS = ("alignment", "catalog_0_27", "catalog_server", "readers", "training", "video")
+"""Modules of ``chunkmill`` for one topic, from which pages import what ``chunkmill`` itself does not have."""
+IMPORT = re.compile(r"\b(?:from (chunkmill[\w.]*) import (\([^)]*\)|[^\n\\]*)|import (chunkmill[\w.]*))")
 
 
 def lay_out(folder: Path, data: Path) -> None:
@@ -69,7 +76,7 @@ def test_page_does_what_it_shows(page: Path, data: Path, tmp_path: Path, monkeyp
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "docs").rglob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_prints_what_it_shows(path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("CHUNKMILL_EXECUTOR", "inline")
@@ -102,6 +109,39 @@ def printed_by(cell: Any) -> str:
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")))
     assert {str(p.relative_to(REPOSITORY / "docs")) for p in PAGES[:-1]} == listed
+
+
+def faulty_imports(text: str) -> list[str]:
+    """Return the imports of a text that are not of ``chunkmill``, nor of what only a module of a topic has."""
+    topics = {f"chunkmill.{topic}" for topic in TOPICS}
+    faulty = []
+    for shown in IMPORT.finditer(text):
+        home, listed, module = shown.groups()
+        names = [name.split(" as ")[0].strip("() \n") for name in (listed or "").split(",")]
+        elsewhere = home in topics and not any(name in chunkmill.__all__ and name != "register" for name in names)
+        if not (elsewhere or home == "chunkmill" or module in {"chunkmill", *topics}):
+            faulty.append(shown[0])
+    return faulty
+
+
+def test_pages_import_from_chunkmill_itself() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *NOTEBOOKS, REPOSITORY / "docs" / "llms.txt")}
+    assert sum(len(IMPORT.findall(text)) for text in texts.values()) > 80
+    assert {str(path): faulty for path, text in texts.items() if (faulty := faulty_imports(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from chunkmill.engine import Chunk",
+        "from chunkmill.readers import (\n    Format,\n    McapReader,\n)",
+        "import chunkmill.engine.errors",
+        "from chunkmill.lenses.ros2 import at_stamp as stamped",
+    ],
+)
+def test_another_path_of_import_is_noticed(line: str) -> None:
+    assert faulty_imports(f"```python\n{line}\n```\n") == [line]
+    assert faulty_imports("from chunkmill import Chunk\nfrom chunkmill.readers import Format, register") == []
 
 
 def test_the_runner_notices_what_is_not_so(tmp_path: Path) -> None:

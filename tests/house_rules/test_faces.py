@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rooms import MAP, PAGE, drawn, house, is_within
 from source_tree import REPOSITORY, modules, own_imports
-from stubs import stubs
+from stubs import homes_of, names_in, stubs
 
 
 def is_own_package(module: str, package: str) -> bool:
@@ -43,3 +45,12 @@ def test_stubs_are_made_of_the_tables() -> None:
         for path, text in stubs().items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
     ] == []
+
+
+def test_a_name_has_one_home() -> None:
+    listed = {
+        name: Counter(word for home, names in homes_of(path).items() for word in names_in(home, names))
+        for name, path in modules().items()
+    }
+    twice = {f"{name}: {word}" for name, words in listed.items() for word, count in words.items() if count > 1}
+    assert twice == {"engine.package: video"}, "the later home would hide the other one's name"

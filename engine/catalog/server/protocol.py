@@ -384,7 +384,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
 def protocol_error(error: BaseException) -> ProtocolError:
     """The status for an error of a handler; an unforeseen error sends no detail.
 
-    >>> from chunkmill.engine.errors import NotFoundError
+    >>> from chunkmill import NotFoundError
     >>> protocol_error(NotFoundError("No dataset found with name 'x'")).code
     <Status.NOT_FOUND: 5>
     """
@@ -403,7 +403,7 @@ def protocol_error(error: BaseException) -> ProtocolError:
 def cause_of(error: BaseException) -> str:
     """An error on one line of a log; an unforeseen one with the place where it was raised.
 
-    >>> from chunkmill.engine.errors import WriteError
+    >>> from chunkmill import WriteError
     >>> cause_of(WriteError("cannot be written", path="/lake/x"))
     'CM201: /lake/x: cannot be written.'
     """
