@@ -1,7 +1,8 @@
 """A mkdocs hook: what the site takes from this checkout.
 
 The API pages are made from its source, under the names by which it is installed. The link to the repository is where it
-was cloned from, or ``CHUNKMILL_REPOSITORY_URL``.
+was cloned from, or ``CHUNKMILL_REPOSITORY_URL``. ``CHUNKMILL_SITE_URL`` is where the site is published.
+The footer has the version of chunkmill.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _tree = tempfile.TemporaryDirectory(prefix="chunkmill-docs-")
 
 @event_priority(100)  # before mkdocstrings and the theme look at the settings
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lay the source out as ``chunkmill/engine`` and so on for mkdocstrings, and set the link to the repository."""
+    """Lay the source out as ``chunkmill/engine`` and so on for mkdocstrings, and set links and versions."""
     package = Path(_tree.name) / "chunkmill"
     if not package.exists():
         package.mkdir()
@@ -35,7 +36,19 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     if not config.repo_url and (url := repository_url()):
         config.repo_url = url
         config.repo_name = "/".join(url.rsplit("/", 2)[1:])
+    if url := os.environ.get("CHUNKMILL_SITE_URL"):
+        config.site_url = f"{url.rstrip('/')}/"
+    config.copyright = f"chunkmill {version()}"
+    if "MIKE_DOCS_VERSION" not in os.environ:  # pages without other versions would request a list of them in vain
+        config.extra.pop("version", None)
     return config
+
+
+def on_pre_page(page: Page, **_: Any) -> Page:
+    """List the first page in the map of the site as its folder, which the selector of versions looks for."""
+    if page.file.src_uri == "index.md" and page.canonical_url:
+        page.canonical_url = page.canonical_url.removesuffix("index.html")
+    return page
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
@@ -54,6 +67,12 @@ def on_post_build(config: MkDocsConfig) -> None:
 def on_shutdown() -> None:
     """Remove the layout."""
     _tree.cleanup()
+
+
+def version() -> str:
+    """The version of chunkmill that the pages describe."""
+    text = (_REPOSITORY / "engine" / "package" / "__init__.py").read_text(encoding="utf-8")
+    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
 
 
 def repository_url() -> str | None:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete, add_completion_class
 
 from ...readers import Option, all_options
 from ..errors import SourceMissingError, UsageError
@@ -268,6 +269,11 @@ _PLACES: Final = {
         "prefixes",
         "allow",
         "url",
+        "html",
+        "exports",
+        "destination",
+        "audit_log",
+        "access_log",
     ),
 }
 """The names of arguments and options that are paths or URLs."""
@@ -280,6 +286,50 @@ def complete_places(command: click.Command) -> None:
             param.type = PlaceType()
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         complete_places(inner)
+
+
+@add_completion_class
+class _BashCompletion(BashComplete):
+    """Click's, which also completes the value of ``--option=value``: three words in bash."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        return [arg for before, arg in pairwise(["", *args]) if arg != "=" or not before.startswith("--")], incomplete
+
+
+@add_completion_class
+class _ZshCompletion(ZshComplete):
+    """Click's, which also completes the value of ``--option=value``: one word in zsh."""
+
+    source_template = ZshComplete.source_template.replace(
+        "() {\n", "() {\n    [[ $PREFIX == --*=* ]] && compset -P 1 '*='\n", 1
+    ).replace("compadd -U", 'compadd -U -P "$IPREFIX"')
+
+
+@add_completion_class
+class _FishCompletion(FishComplete):
+    """Click's, which also completes ``--option=value``, ``~`` and variables, and keeps commas in descriptions."""
+
+    source_template = """\
+function %(complete_func)s
+    set -l token (commandline -ct)
+    set -l option (string match -r -- '^--[^=]*=' "$token")
+    for line in (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD="$token" %(prog_name)s)
+        set -l item (string split -m 1 , -- $line)
+        switch $item[1]
+            case plain
+                string join '' -- "$option" $item[2]
+            case file dir
+                for path in (complete -C "'' "(string replace -- "$option" '' "$token"))
+                    if test $item[1] = file; or string match -qr '/(\\t|$)' -- $path
+                        string join '' -- "$option" $path
+                    end
+                end
+        end
+    end
+end
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
 
 
 _LONGEST_SENTENCE: Final = 1000
@@ -350,8 +400,10 @@ def _click_option(option: Option) -> click.Option:
         return click.Option(words, is_flag=True, default=None, flag_value=option.switch, help=option.help)
     if option.choices:
         return click.Option(words, type=click.Choice(option.choices), multiple=option.many, help=option.help)
+    given = PlaceType() if "FOLDER" in (option.metavar or "") else click.STRING
+    parsed = _parsed_by(option)
     return click.Option(
-        words, multiple=option.many, metavar=option.metavar, callback=_parsed_by(option), help=option.help
+        words, type=given, multiple=option.many, metavar=option.metavar, callback=parsed, help=option.help
     )
 
 

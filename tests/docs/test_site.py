@@ -12,16 +12,22 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from enum import Enum
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
+import chunkmill
 import pytest
 from chunkmill.engine.cli.commands import commands
 from places import REPOSITORY
@@ -192,6 +198,94 @@ def test_the_site_links_to_its_repository(site: Path, tab: Page) -> None:
     assert (
         tab.value_of("document.querySelector('.md-header .md-source').href") == "https://host.example/owner/chunkmill"
     )
+
+
+def test_every_page_shows_the_version_of_chunkmill(site: Path) -> None:
+    shown = re.compile(rf'md-copyright__highlight">\s*chunkmill {re.escape(chunkmill.__version__)}\s*<')
+    assert [path for path in pages(site) if not shown.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_site_in_a_folder_requests_no_other_versions(site: Path, tab: Page) -> None:
+    tab.go((site / "index.html").as_uri())
+    settled(tab, "document.querySelector('.md-copyright__highlight').innerText.startsWith('chunkmill ')")
+    assert [url for url in tab.requests if "versions.json" in url] == []
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """Two versions of a site of two pages, published by mike as CONTRIBUTING.md says: a folder, and its URL."""
+    for module in ("mkdocs", "material", "mike"):
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install '.[docs]'")
+    folder = tmp_path_factory.mktemp("published")
+    repository, branch = folder / "repository", folder / "branch"
+    for name in ("CHANGELOG.md", "mkdocs.yml", "engine/package", "docs/assets", "docs/building"):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy)(REPOSITORY / name, repository / name)
+    for name in ("index.md", "changelog.md", "llms.txt"):
+        shutil.copy(REPOSITORY / "docs" / name, repository / "docs")
+    (repository / "two_pages.yml").write_text("INHERIT: mkdocs.yml\nnav: [index.md, changelog.md]\n")
+    (folder / "mkdocs").write_text(f'#!/bin/sh\nexec {sys.executable} -m mkdocs "$@"\n')
+    (folder / "mkdocs").chmod(0o755)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=branch))
+    url = f"http://127.0.0.1:{server.server_port}"
+    environment = {
+        **os.environ,
+        **{f"GIT_{role}_{fact}": "somebody@host" for role in ("AUTHOR", "COMMITTER") for fact in ("NAME", "EMAIL")},
+        "CHUNKMILL_SITE_URL": url,
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+    }
+
+    def run(*command: str) -> None:
+        done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    mike = (sys.executable, "-c", "from mike.driver import main; main()")
+    run("git", "init", "--quiet")
+    run("git", "add", ".")
+    run("git", "commit", "--quiet", "--message", "Two pages")
+    for version in ("0.1", "0.2"):
+        run(*mike, "deploy", "--config-file", "two_pages.yml", "--update-aliases", version, "latest")
+    run(*mike, "set-default", "--config-file", "two_pages.yml", "latest")
+    run("git", "clone", "--quiet", "--branch", "gh-pages", ".", str(branch))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield branch, url
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_published_site_has_its_versions(published: tuple[Path, str]) -> None:
+    branch, _ = published
+    versions = json.loads((branch / "versions.json").read_text())
+    assert [(one["version"], one["aliases"]) for one in versions] == [("0.2", ["latest"]), ("0.1", [])]
+    for page in ("0.1/index.html", "0.2/changelog.html", "latest/index.html"):
+        text = (branch / page).read_text(encoding="utf-8")
+        assert '"version": {"provider": "mike"}' in text
+        assert f"chunkmill {chunkmill.__version__}" in text
+
+
+def test_who_chooses_another_version_stays_on_the_page(published: tuple[Path, str], tab: Page) -> None:
+    _, url = published
+    tab.look(*SIZES["desk"])
+    tab.go(f"{url}/latest/changelog.html")
+    settled(tab, "document.querySelectorAll('.md-version__link').length === 2")
+    assert not tab.errors
+    tab.value_of("[...document.querySelectorAll('.md-version__link')].find(e => e.text.trim() === '0.1').click()")
+    arrives(tab, "/0.1/changelog.html")
+    tab.go(url)
+    arrives(tab, "/latest/")
+
+
+def arrives(tab: Page, place: str) -> None:
+    """Wait until the tab is at a place, while it goes from page to page."""
+    until = time.monotonic() + 30
+    while (now := tab.value_of("location.pathname")) != place and time.monotonic() < until:
+        time.sleep(0.05)
+    assert now == place
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 def test_a_reader_may_choose_dark_colours(site: Path, tab: Page) -> None:

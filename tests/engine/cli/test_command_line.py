@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import io
 import itertools
 import json
 import os
+import pkgutil
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -19,13 +25,18 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine import RecordingStore, compare
+from chunkmill.engine import RecordingStore, cli, compare
+from chunkmill.engine.catalog import CatalogClient
+from chunkmill.engine.cli import ingest
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.cli.outputs import outputs_of
+from chunkmill.engine.recordings.vacuum import NewFiles
+from chunkmill.engine.spark import gateway
 from chunkmill.engine.tables import Table, connect
 from chunkmill.readers import RrdReader
 from click.testing import CliRunner, Result
 from command_calls import CALLS, MIDDLE
+from places import REPOSITORY
 from rich.cells import cell_len
 
 
@@ -222,6 +233,145 @@ def test_every_option_of_a_format_is_in_the_table() -> None:
     typed = {word for call in CALLS for word in call.split()}
     assert len(options) > len(convert.params)
     assert [option.opts for option in options if option.opts[0].startswith("-") and not typed & {*option.opts}] == []
+
+
+Step = Callable[[pytest.MonkeyPatch], object]
+
+INTERRUPTING = """
+import os, signal
+
+def interrupt(chunk):
+    os.kill(os.getpid(), signal.{})
+    return chunk
+
+def pipeline(stream):
+    return stream.map(interrupt)
+"""
+
+
+def signalled(kind: signal.Signals, *, handled_by: str) -> Step:
+    """Send a signal to this process as soon as a function of that name handles it."""
+
+    def send() -> None:
+        while handled_by not in getattr(signal.getsignal(kind), "__qualname__", ""):
+            time.sleep(0.01)
+        os.kill(os.getpid(), kind)
+
+    return lambda _: threading.Thread(target=send, daemon=True).start()
+
+
+def pipeline_that_sends(kind: signal.Signals) -> Step:
+    return lambda _: Path("send.py").write_text(INTERRUPTING.format(kind.name))
+
+
+def overwritten(path: str) -> Step:
+    return lambda _: Path(path).write_bytes(b"{")
+
+
+def with_a_writer(_: pytest.MonkeyPatch) -> None:
+    files = NewFiles(CatalogClient("lake").get_dataset("drives").store_reader().folder, None, 1 << 20, base=0)
+    files.add_manifest(b"of a writer that is at work")
+    files.finish()
+
+
+INTERRUPTED = "convert demo.rrd -o out/a.rrd --pipeline send.py --executor inline"
+ENDS: dict[str, tuple[list[str | Step], list[str]]] = {
+    # an example of the page's table of exit codes: what comes before, and calls that end with the code
+    "`query` without rows": ([], ["query demo.rrd --index none --contents /none"]),
+    "an `ingest` that a signal stopped after its batch": (
+        [signalled(signal.SIGTERM, handled_by="_stopped_by_signals")],
+        ["ingest clean --into out/a --settle 0s --executor inline -q"],
+    ),
+    "a `serve` that a signal stopped": (
+        [signalled(signal.SIGTERM, handled_by="_stop_signals")],
+        ["serve lake --port 0 --drain-seconds 0 -q"],
+    ),
+    "`status --watch` after Ctrl-C": (
+        [lambda patch: patch.setattr(ingest, "_pause", lambda: os.kill(os.getpid(), signal.SIGINT))],
+        ["status store --watch"],
+    ),
+    "an input cannot be read": ([], ["convert demo.rrd note.txt -o out/a/", "inspect none.mcap"]),
+    "`verify` or `catalog check` found a fault": (
+        ["register lake drives clean/demo.rrd --layer two", overwritten("clean/demo.rrd")],
+        ["verify lake", "verify clean", "catalog check lake"],
+    ),
+    "`doctor` found an error or a warning": (
+        [
+            "convert demo.rrd -o out/a.rrd --end 2026-01-23T10:43:30",
+            "convert demo.rrd -o out/b.rrd --start 2026-01-23T10:43:42",
+            "merge out/a.rrd out/b.rrd -o out/c.rrd",
+        ],
+        ["doctor out/c.rrd --executor inline"],
+    ),
+    "`catalog forget` left something": ([with_a_writer], ["catalog forget lake drives demo"]),
+    "`compare` found a difference": ([], ["compare demo.rrd pq_base.parquet"]),
+    "files of `ingest --once` went into quarantine": (
+        [],
+        ["ingest landing --into out/a --once --settle 0s --executor inline -q"],
+    ),
+    "`register` did not register each file": ([], ["register lake drives landing --on-duplicate skip"]),
+    "`status` could not read something": ([overwritten("store/ingest/ingest.json")], ["status store"]),
+    "an unknown option": ([], ["inspect demo.rrd --nothing"]),
+    "an output that may not be replaced": (
+        [lambda _: Path("thesis.rrd").write_text("years of work")],
+        ["convert demo.mcap -o thesis.rrd", "query demo.rrd --index none -o pq_base.parquet"],
+    ),
+    "inputs of `convert` that all fail because of the call": (
+        [f"merge demo.rrd pq_base.parquet -o out/{name}.rrd" for name in "ab"],
+        ["convert out/a.rrd out/b.rrd --to mcap -o out/mcaps"],
+    ),
+    "what the command had begun is removed": ([pipeline_that_sends(signal.SIGINT)], [INTERRUPTED]),
+    "the same": ([pipeline_that_sends(signal.SIGTERM)], [INTERRUPTED]),
+}
+
+
+def examples_of_exit_codes() -> dict[int, list[str]]:
+    """The page's table: the examples of each code."""
+    page = (REPOSITORY / "docs" / "command_line.md").read_text()
+    section = page.split("## Exit codes")[1].split("\n## ")[0]
+    return {int(code): cell.split("; ") for code, cell in re.findall(r"^\| (\d+) \| .+ \| (.+) \|$", section, re.M)}
+
+
+def test_the_page_has_every_exit_code() -> None:
+    """0, those of click, and each constant of a function that exits, or whose result a function exits with."""
+    codes = {0, click.ClickException.exit_code, click.UsageError.exit_code}
+    names = ["spark.gateway", "cli", *(f"cli.{module.name}" for module in pkgutil.iter_modules(cli.__path__))]
+    modules = [importlib.import_module(f"chunkmill.engine.{name}") for name in names]
+    exits = r"\b(?:Exit|SystemExit|exit|_exit)\("
+    results = set(re.findall(exits + r"(?:min\()?(\w+)\(", "".join(map(inspect.getsource, modules))))
+    assert "exit_code" in results
+    for module in modules:
+        for function in ast.walk(ast.parse(inspect.getsource(module))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            if re.search(exits, code := ast.unparse(function)) or function.name in results:
+                values = {vars(module).get(node.id) for node in ast.walk(function) if isinstance(node, ast.Name)}
+                codes |= {value for value in values if type(value) is int and 0 <= value < 256}
+                codes |= {int(number) for number in re.findall(exits + r"(\d+)", code)}
+    page = examples_of_exit_codes()
+    assert codes == set(page)
+    assert {code for code, _ in CALLS.values()} == {code for code in page if code < 128}
+    assert {int(code) for code in re.findall(r"\b\d+\b", cli.__doc__ or "")} == set(page)
+    assert sorted(itertools.chain.from_iterable(page.values())) == sorted(ENDS)
+
+
+@pytest.mark.parametrize("example", ENDS)
+def test_exit_codes_are_those_of_the_page(
+    example: str, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = next(code for code, examples in examples_of_exit_codes().items() if example in examples)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gateway._State, "received_at", None)  # two signals at once are taken for one
+    laid_out(recordings, tmp_path)
+    before, calls = ENDS[example]
+    for step in before:
+        assert not isinstance(step, str) or run(*step.split()).exit_code == 0, step
+        if not isinstance(step, str):
+            step(monkeypatch)
+    for call in calls:
+        done = run(*call.split())
+        assert done.exit_code == code, (call, done.output)
+        assert code < 128 or list((tmp_path / "out").iterdir()) == []
 
 
 TABLES = (

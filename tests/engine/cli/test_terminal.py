@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fcntl import ioctl
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner
+from places import REPOSITORY
 from rich.cells import cell_len
 
 COMMAND = [sys.executable, "-m", "chunkmill"]
@@ -136,29 +139,118 @@ def test_a_table_fits_the_terminal(columns: int, data: Path) -> None:
     assert [row for row in rows if cell_len(row) > columns] == []
 
 
+def offers(shell: str, typed: str) -> set[tuple[str, ...]]:
+    """The kinds and values that a shell is offered at the end of a line."""
+    line = typed.replace("=", " = ") if shell == "bash" else typed
+    words = line.split(" ")
+    position = words[-1] if shell == "fish" else str(len(words) - 1)
+    settings = {"COMP_WORDS": line, "COMP_CWORD": position, "_CHUNKMILL_COMPLETE": f"{shell}_complete"}
+    done = CliRunner().invoke(commands, env=settings, prog_name="chunkmill")
+    lines = done.output.split("\n")[:-1]
+    if shell == "zsh":
+        return set(zip(lines[::3], lines[1::3], strict=True))
+    return {tuple(line.split("\t")[0].split(",", 1)) for line in lines}
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
         ("chunkmill conv", "plain,convert"),
         ("chunkmill convert --optimize ", "plain,object-store"),
+        ("chunkmill convert --optimize=obj", "plain,object-store"),
         ("chunkmill convert demo.mcap --overw", "plain,--overwrite"),
         ("chunkmill catalog ", "plain,show"),
         ("chunkmill convert dem", "file,dem"),
+        ("chunkmill convert --conf a=b dem", "file,dem"),
         ("chunkmill merge a.rrd -o out", "file,out"),
+        ("chunkmill merge a.rrd --output=out", "file,out"),
+        ("chunkmill serve token lake --token-folder out", "dir,out"),
         ("chunkmill sql la", "file,la"),
     ],
 )
-def test_shells_complete(typed: str, offered: str) -> None:
-    words = typed.split(" ")
-    settings = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1), "_CHUNKMILL_COMPLETE": "bash_complete"}
-    done = CliRunner().invoke(commands, env=settings, prog_name="chunkmill")
-    assert offered in done.output.split("\n"), done.output
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_are_offered_words_and_files(shell: str, typed: str, offered: str) -> None:
+    assert tuple(offered.split(",")) in offers(shell, typed)
 
 
-def test_the_script_for_bash_completes() -> None:
-    script = """eval "$(_CHUNKMILL_COMPLETE=bash_source chunkmill)"
-COMP_WORDS=(chunkmill quar) COMP_CWORD=1; _chunkmill_completion chunkmill; echo "${COMPREPLY[@]}"
-"""
+def test_every_argument_of_files_completes_files() -> None:
+    def params(command: click.Command) -> Iterator[click.Parameter]:
+        yield from command.get_params(click.Context(command))
+        for inner in command.commands.values() if isinstance(command, click.Group) else ():
+            yield from params(inner)
+
+    places = [param for param in params(commands) if re.search("FILE|FOLDER|PLACE|DEST", param.metavar or "")]
+    assert len(places) > 25
+    offered = {param.opts[-1]: param.type.shell_complete(click.Context(commands), param, "a") for param in places}
+    assert [name for name, items in offered.items() if {item.type for item in items} not in ({"file"}, {"dir"})] == []
+
+
+def test_descriptions_are_whole() -> None:
+    """The script for fish leaves their commas to it, and that for zsh their colons."""
+    for shell, line in (("fish", "plain,quarantine\tShow, retry or drop"), ("zsh", "quarantine\nShow, retry or drop")):
+        settings = {"COMP_WORDS": "chunkmill quar", "_CHUNKMILL_COMPLETE": f"{shell}_complete"}
+        settings["COMP_CWORD"] = "quar" if shell == "fish" else "1"
+        assert line in CliRunner().invoke(commands, env=settings, prog_name="chunkmill").output
+
+
+SHOWS_ITS_LINE = {
+    "bash": """show() { printf '<%s>\\n' "$READLINE_LINE"; READLINE_LINE=; }; bind -x '"\\C-t": show'""",
+    "zsh": """show() { print -r -- "<$BUFFER>"; BUFFER= }; zle -N show; bindkey '^T' show""",
+    "fish": """function show; printf '<%s>\\n' (commandline); commandline ''; end; bind \\ct show""",
+}
+"""What makes a shell print the line that is being edited, and clear it, at Ctrl-T."""
+
+COMPLETED = {
+    "chunkmill quar": "chunkmill quarantine ",
+    "chunkmill convert demo.mcap --overw": "chunkmill convert demo.mcap --overwrite ",
+    "chunkmill convert --optimize obj": "chunkmill convert --optimize object-store ",
+    "chunkmill convert --optimize=obj": "chunkmill convert --optimize=object-store ",
+    "chunkmill inspect my": "chunkmill inspect my\\ drive.mcap ",
+    "chunkmill inspect ~/my": "chunkmill inspect ~/my\\ drive.mcap ",
+    "chunkmill merge a.rrd --output=la": "chunkmill merge a.rrd --output=lake/",
+    "chunkmill serve token lake --token-folder la": "chunkmill serve token lake --token-folder lake/",
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("shell", SHOWS_ITS_LINE)
+def test_a_shell_completes_as_the_page_shows(shell: str, tmp_path: Path) -> None:
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "my drive.mcap").touch()
+    (tmp_path / "lake").mkdir()
+    page = (REPOSITORY / "docs" / "command_line.md").read_text()
+    for line, place in re.findall(r"^(\S.+?) +# ~/([\w./]+\w)", page, re.MULTILINE):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        with (tmp_path / place).open("a") as file:
+            file.write(f"{line}\n")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("quarantine\n", 0), done.stderr
+    outer, inner = os.openpty()
+    ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNED, program, "-i"],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        start_new_session=True,
+        cwd=tmp_path,
+        env={"PATH": path, "HOME": str(tmp_path), "TERM": "xterm", "LANG": "C.UTF-8"},
+    )
+
+    def typed(keys: str, expected: str) -> str:
+        os.write(outer, keys.encode())
+        seen, until = "", time.monotonic() + PATIENCE
+        while (found := re.search(expected, seen)) is None and time.monotonic() < until:
+            if select.select([outer], [], [], 0.1)[0]:
+                seen += os.read(outer, 1 << 16).decode(errors="replace")
+        assert found is not None, seen
+        return found[1]
+
+    try:
+        typed(f"{SHOWS_ITS_LINE[shell]}; echo rea''dy\r", "(ready)\r")
+        assert {line: typed(f"{line}\t\x14", r"<(chunkmill [^<]*)>") for line in COMPLETED} == COMPLETED
+    finally:
+        process.kill()
+        process.wait()
+        os.close(inner)
+        os.close(outer)
