@@ -86,7 +86,7 @@ CALLS = {
     "compare demo.rrd pq_base.parquet --limit 1": (1, "only in the second"),
     "compare none.rrd none.rrd --debug": (1, "Traceback"),
     "convert demo.rrd --output out/a.rrd --content /nissan/** --application-id a --verify --quiet": (0, ""),
-    "convert demo.rrd -o out/a.rrd --content nissan": (0, "nothing was written for --content 'nissan'"),
+    "convert demo.rrd -o out/a.rrd --content nissan": (2, "nothing matches --content 'nissan'"),
     "convert demo.rrd -o out/a.rrd --pipeline pipe.py --recording-id b": (0, "3,520 rows"),
     "convert demo.rrd -o out/a.rrd --pipeline none.py": (2, "no such file"),
     "convert demo.rrd -o out/a.rrd --pipeline pipe.py:other": (1, "a LazyChunkStream was expected"),
@@ -487,6 +487,9 @@ CALLS = {
         "given together",
     ),
     "serve lake --tls-key note.txt": (2, "given together"),
+    "serve none --port 0": (1, "CM105: none: there is no catalog here"),
+    "serve landing --port 0": (1, "CM105: landing: there is no catalog here"),
+    "serve none --create --tls-key note.txt": (2, "given together"),
     "serve start lake --request-memory much --client-connections 5": (2, "is not a size"),
     "serve start lake --tokens --secret-file none/secret --tls-key none.pem": (2, "does not exist"),
     "serve start lake --token-folder out --oidc note.txt --audit-log stderr --access-log stdout --log-size 1MiB "

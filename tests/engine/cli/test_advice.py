@@ -18,15 +18,17 @@ def convert(*arguments: object) -> Result:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--topics", "/nissan/gps/duro/imuu"], [f"for --topics '/nissan/gps/duro/imuu'; did you mean {IMU!r}?"]),
-        (["--topics", "lidar"], ["for --topics 'lidar'; there is /nissan/gps/duro/current_pose, ", " and 2 more"]),
-        (["--topics", "imu$", "--topics", "lidar"], ["for --topics 'lidar'"]),
+        (
+            ["--topics", "imu$", "--topics", "/nissan/gps/duro/fixx"],
+            ["for --topics '/nissan/gps/duro/fixx'; did you mean '/nissan/gps/duro/fix'?"],
+        ),
+        (["--topics", "imu$", "--topics", "lidar"], ["'lidar'; there is /nissan/gps/duro/current_pose, ", " and 2 more"]),
         (
             ["--content", "/nisan/gps/** - /nissan/gps/duro/mag", "--content", IMU],
             ["for --content '/nisan/gps/**'; did you mean '/nissan/gps/**'?"],
         ),
         (
-            ["--content", "/nissan/gps/*"],
+            ["--content", "/nissan/gps/*", "--content", IMU],
             ["--content '/nissan/gps/*': '*' is not a wildcard here", "did you mean '/nissan/gps/**'?"],
         ),
         (["--topics", "/nissan/*"], ["is a regular expression", "write '/nissan/.*'"]),
@@ -57,6 +59,54 @@ def test_what_is_of_no_effect_is_warned_of(options: list[str], said: list[str], 
 def test_what_has_an_effect_is_not(options: list[str], data: Path, tmp_path: Path) -> None:
     done = convert(data / "demo.mcap", "-o", tmp_path / "a.rrd", *options)
     assert (done.exit_code, done.output) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["demo.mcap", "a.rrd"])
+@pytest.mark.parametrize("output", ["b.rrd", "b.mcap", "b/"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--content", IMU + "u"], f"nothing matches --content '{IMU}u'. Did you mean {IMU!r}?"),
+        (["--content", "/nisan/**"], "nothing matches --content '/nisan/**'. Did you mean '/nissan/**'?"),
+        (["--content", "/none"], "nothing matches --content '/none'. There is /nissan/gps/duro/current_pose, "),
+        (["--topics", IMU + "u"], f"nothing matches --topics '{IMU}u'. Did you mean {IMU!r}?"),
+        (
+            ["--topics", "lidar", "--topics", "/radar"],
+            "nothing matches --topics '/radar' and --topics 'lidar'. There is /nissan/gps/duro/current_pose, ",
+        ),
+    ],
+)
+def test_without_any_match_nothing_is_written(
+    name: str, output: str, options: list[str], said: str, data: Path, tmp_path: Path
+) -> None:
+    source = data / name
+    if name == "a.rrd":
+        if "--topics" in options:
+            pytest.skip("an RRD has no topics")
+        source = tmp_path / name
+        assert convert(data / "demo.mcap", "-o", source).exit_code == 0
+    done = convert(source, "-o", f"{tmp_path}/{output}", *options)
+    assert done.exit_code == 2 and f"CM501: {source}: {said}" in done.stderr, done.output
+    assert not (tmp_path / output).exists()
+
+
+def test_a_file_without_summary_is_scanned_and_then_warned_of(data: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes((data / "demo.mcap").read_bytes()[:400_000])
+    done = convert(cut, "-o", tmp_path / "a.rrd", "--recover", "--topics", "/nope")
+    assert done.exit_code == 0 and (tmp_path / "a.rrd").exists()
+    assert "warning: nothing was written for --topics '/nope'" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["convert", "merge"])
+def test_many_inputs_without_any_match_are_an_error(command: str, data: Path, tmp_path: Path) -> None:
+    files = [data / "demo.mcap", data / "mcap" / "rosbag2__talker.mcap"]
+    arguments = [*map(str, files), "-o", str(tmp_path / "out"), "--content", "/rosoutt", "--executor", "inline"]
+    done = CliRunner().invoke(commands, [command, *arguments])
+    assert done.exit_code == 2 and "nothing in 2 inputs matches --content '/rosoutt'. Did you mean '/rosout'?" in (
+        done.stderr
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_of_many_inputs_one_is_enough(data: Path, tmp_path: Path) -> None:
