@@ -670,8 +670,9 @@ def opened_catalog(lake: str, or_else: str = "") -> CatalogClient:
 
     client = _client(lake)
     if not is_catalog(located(lake)):
-        command = f"`chunkmill catalog create {shlex.quote(lake)} NAME` makes one with its first dataset."
-        raise SourceMissingError("there is no catalog here", path=lake, hint=f"{command} {or_else}".rstrip())
+        from .catalog_display import no_catalog
+
+        raise no_catalog(lake, or_else)
     return client
 
 

@@ -229,6 +229,8 @@ def make_token(
     with reported(debug=debug):
         from ..catalog.server import TokenFolder, secret_of, secret_place
 
+        if secret_file is None and token_folder is None and not secret_place(lake).exists():
+            opened_catalog(lake)  # a mistyped name makes no folder
         tokens = TokenFolder.of(lake, secret_file, token_folder)
         if is_list and revoke is not None:
             raise UsageError("--list and --revoke exclude each other")

@@ -314,7 +314,8 @@ def _not_values(values: Any) -> TypeError:
 
 def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
     """Return the error on a missing column, with the most similar existing one; ``where`` says who named the column."""
-    close = difflib.get_close_matches(name, columns, 1) or [column for column in columns if column.endswith(name)][:1]
+    part = name.casefold()
+    close = difflib.get_close_matches(name, columns, 1) or [c for c in columns if part in c.casefold() and len(part) > 2]
     listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8:,} more" if len(columns) > 8 else "")
     return UsageError(
         f"{where}there is no column {name!r}",
