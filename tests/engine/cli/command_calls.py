@@ -389,6 +389,11 @@ CALLS = {
     "query demo.rrd --index message_log_time -o pq_base.parquet": (2, "this exists already"),
     "query demo.rrd --index none --contents /none --output out/none.parquet": (0, "0 rows"),
     "query demo.rrd --index none --executor inline --master local[1] --conf a=b": (2, "need Spark"),
+    "query lak drives --index frame": (1, "lak: there is no catalog here. Did you mean 'lake'?"),
+    "query lake drives --index message_log_time --columns vehicle_speed": (
+        2,
+        "Did you mean '/nissan/vehicle_speed:std",
+    ),
     "query lake drive --index none --debug": (1, "Did you mean 'drives'?"),
     "query lake drives more --index none": (2, "Give a catalog and one of its datasets"),
     "query note.txt --index none": (1, "neither an MCAP nor"),
@@ -493,7 +498,7 @@ CALLS = {
     "serve none --port 0": (1, "CM105: none: there is no catalog here"),
     "serve landing --port 0": (1, "CM105: landing: there is no catalog here"),
     "serve start lak --port 0": (1, "Did you mean 'lake'? `chunkmill catalog create lak NAME` makes one with"),
-    "serve none --create --tls-key note.txt": (2, "given together"),
+    "serve start none --create --tls-key note.txt": (2, "given together"),
     "serve start lake --request-memory much --client-connections 5": (2, "is not a size"),
     "serve start lake --tokens --secret-file none/secret --tls-key none.pem": (2, "does not exist"),
     "serve start lake --token-folder out --oidc note.txt --audit-log stderr --access-log stdout --log-size 1MiB "
