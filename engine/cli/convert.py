@@ -518,12 +518,11 @@ def refuse_unmatched(jobs: Sequence[ConversionJob], options: ConvertOptions) -> 
             return
         paths |= dict.fromkeys(names)
     close = list(dict.fromkeys(filter(None, (_closest(text, list(paths)) for _, text in choices))))
-    there = f"There is {_some(list(paths))}." if paths else None
     where = f" in {len(jobs)} inputs" if len(jobs) > 1 else ""
     raise UsageError(
         f"nothing{where} matches {' and '.join(f'{option} {text!r}' for option, text in choices)}",
         path=None if where else str(jobs[0].source),
-        hint=f"Did you mean {' or '.join(map(repr, close))}?" if close else there,
+        hint=f"Did you mean {' or '.join(map(repr, close))}?" if close else f"There are: {_some(list(paths))}.",
     )
 
 

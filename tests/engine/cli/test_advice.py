@@ -70,11 +70,11 @@ def test_what_has_an_effect_is_not(options: list[str], data: Path, tmp_path: Pat
     [
         (["--content", IMU + "u"], f"nothing matches --content '{IMU}u'. Did you mean {IMU!r}?"),
         (["--content", "/nisan/**"], "nothing matches --content '/nisan/**'. Did you mean '/nissan/**'?"),
-        (["--content", "/none"], "nothing matches --content '/none'. There is /nissan/gps/duro/current_pose, "),
+        (["--content", "/none"], "nothing matches --content '/none'. There are: /nissan/gps/duro/current_pose, "),
         (["--topics", IMU + "u"], f"nothing matches --topics '{IMU}u'. Did you mean {IMU!r}?"),
         (
             ["--topics", "lidar", "--topics", "/radar"],
-            "nothing matches --topics '/radar' and --topics 'lidar'. There is /nissan/gps/duro/current_pose, ",
+            "nothing matches --topics '/radar' and --topics 'lidar'. There are: /nissan/gps/duro/current_pose, ",
         ),
     ],
 )
