@@ -12,4 +12,4 @@ USER 65532:65532
 WORKDIR /tmp
 EXPOSE 51234
 ENTRYPOINT ["chunkmill"]
-CMD ["serve", "/lake", "--host", "0.0.0.0"]
+CMD ["serve", "/lake", "--create", "--host", "0.0.0.0"]

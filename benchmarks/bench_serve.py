@@ -41,7 +41,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory, recordings: Path) -> Itera
     """The SDK's client of a served lake, and of Rerun's server."""
     logs = tmp_path_factory.mktemp("logs")
     lake = tmp_path_factory.mktemp("lake")
-    ours = served(logs / "ours.log", SCRIPTS / "chunkmill", "serve", "start", lake, "--allow", recordings)
+    ours = served(logs / "ours.log", SCRIPTS / "chunkmill", "serve", "start", lake, "--create", "--allow", recordings)
     with ours as own, served(logs / "peer.log", SCRIPTS / "rerun", "server") as other:
         yield catalog.CatalogClient(own.url), catalog.CatalogClient(other.url)
 

@@ -149,7 +149,7 @@ def main() -> int:
         write_camera(large, 0, LARGE_MB)
     with tempfile.TemporaryDirectory() as home:
         log, lake = Path(home, "log"), Path(home, "lake")
-        command = (SCRIPTS / "chunkmill", "serve", "start", lake, "--allow", folder)
+        command = (SCRIPTS / "chunkmill", "serve", "start", lake, "--create", "--allow", folder)
         with served(log, *command) as server:
             client = CatalogClient(server.url)
             began = time.perf_counter()

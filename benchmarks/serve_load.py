@@ -57,7 +57,7 @@ def load(folder: Path, count: int, seconds: float) -> int:
     for number in range(SEGMENTS):
         write_drive(files / f"{number}.rrd", number)
     write_camera(files / "camera.rrd", SEGMENTS, 20)
-    command = [SCRIPTS / "chunkmill", "serve", lake, "--allow", folder, "-q"]
+    command = [SCRIPTS / "chunkmill", "serve", lake, "--create", "--allow", folder, "-q"]
     with served(folder / "serve.log", *command) as server:
         from rerun.catalog import CatalogClient
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ...readers import TimelineReport
-from ..catalog import DatasetEntry, EntryKind, TableEntry
+from ..catalog import DatasetEntry, EntryKind, TableEntry, is_catalog
 from ..chunk import ComponentColumnDescriptor, IndexColumnDescriptor, TimelineKind
+from ..errors import SourceMissingError
+from ..locations import located
 from ..recordings import RecordingEntry, RecordingsFolder
 from ..store import RecordingStore
 from ..units import counted, size, utc_time
@@ -21,6 +26,18 @@ from .inspection import Heading, print_columns, start_and_length
 def kind_of(entry: DatasetEntry | TableEntry) -> str:
     """The kind of an entry in words."""
     return entry.kind.name.lower().replace("_", " ")
+
+
+def no_catalog(lake: str, or_else: str = "") -> SourceMissingError:
+    """Return the error on a place without a catalog. Its hint names a catalog beside it with a similar name."""
+    place = located(lake)
+    names: list[str] = []
+    if isinstance(place, Path) and place.parent.is_dir():
+        names = [each.name for each in place.parent.iterdir() if each != place and is_catalog(each)]
+    close = get_close_matches(place.name, names, 1)
+    meant = f"Did you mean {str(Path(lake).with_name(close[0]))!r}? " if close else ""
+    create = f"`chunkmill catalog create {shlex.quote(lake)} NAME` makes one with its first dataset."
+    return SourceMissingError("there is no catalog here", path=lake, hint=f"{meant}{create} {or_else}".rstrip())
 
 
 def facts_of(entry: DatasetEntry | TableEntry) -> dict[str, Any]:

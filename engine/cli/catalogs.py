@@ -664,17 +664,15 @@ def _client(lake: str) -> CatalogClient:
     return CatalogClient(lake)
 
 
-def opened_catalog(lake: str) -> CatalogClient:
-    """Open an existing catalog. Raises ``SourceMissingError`` if there is none."""
+def opened_catalog(lake: str, or_else: str = "") -> CatalogClient:
+    """Open an existing catalog. Raises ``SourceMissingError`` if there is none; its hint ends with ``or_else``."""
     from ..catalog import is_catalog
 
     client = _client(lake)
     if not is_catalog(located(lake)):
-        raise SourceMissingError(
-            "there is no catalog here",
-            path=lake,
-            hint=f"`chunkmill catalog create {shlex.quote(lake)} NAME` makes one with its first dataset.",
-        )
+        from .catalog_display import no_catalog
+
+        raise no_catalog(lake, or_else)
     return client
 
 

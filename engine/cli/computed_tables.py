@@ -17,7 +17,7 @@ import click
 
 from ..errors import UsageError
 from ..units import counted, seconds_of, size, utc_time
-from .catalogs import one_dataset_at
+from .catalogs import one_dataset_at, opened_catalog
 from .complaints import reported, warnings_as_lines
 from .history import add_version_commands
 from .options import DEBUG, EXECUTORS, QUIET, CommandGroup, check_place, parse_tick, together
@@ -287,9 +287,7 @@ def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
         from ..tables import Table
 
         return Table(table, udf_modules=modules)
-    from ..catalog import CatalogClient
-
-    return CatalogClient(catalog).get_table(table).computed(udf_modules=modules)
+    return opened_catalog(catalog).get_table(table).computed(udf_modules=modules)
 
 
 def _existing_table(table: str, catalog: str | None) -> Table:

@@ -36,6 +36,7 @@ from .jobs import (
     job_facts,
     joined_stores,
     merge_jobs,
+    names_without_match,
     plan_jobs,
     progress_bar,
     report_facts,
@@ -495,9 +496,40 @@ _RULES: Final = re.compile(r"([+-]?)\s*([^\s+-]\S*)")
 
 
 def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
-    """Warn of faults that are visible before anything is read."""
+    """Warn of faults that are visible before anything is read, and raise ``UsageError`` if no input has a match."""
     for text in (*_options_for_nothing(jobs, options), *_stars(options)):
         complain(text, kind="warning")
+    refuse_unmatched(jobs, options)
+
+
+def refuse_unmatched(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
+    """Raise ``UsageError`` if no input has an entity or a topic that the options choose.
+
+    Indexes are read until one input may match; an input without an index may. More than ``JOBS_AT_ONCE`` inputs are
+    not checked.
+    """
+    choices = sorted(_choices(options)) or [("--content", text) for text in options.content]
+    if not choices or len(jobs) > JOBS_AT_ONCE:
+        return
+    paths: dict[str, None] = {}
+    for job in jobs:
+        names = names_without_match(job, options)
+        if names is None:
+            return
+        paths |= dict.fromkeys(names)
+    close = list(dict.fromkeys(filter(None, (_closest(text, list(paths)) for _, text in choices))))
+    where = f" in {len(jobs)} inputs" if len(jobs) > 1 else ""
+    raise UsageError(
+        f"nothing{where} matches {' and '.join(f'{option} {text!r}' for option, text in choices)}",
+        path=None if where else str(jobs[0].source),
+        hint=f"Did you mean {' or '.join(map(repr, close))}?" if close else f"There are: {_some(list(paths))}.",
+    )
+
+
+def _choices(options: ConvertOptions) -> set[tuple[str, str]]:
+    """The options that choose entities and topics, each with one of its values."""
+    chosen = {("--content", rule) for text in options.content for rule in _included(text)}
+    return chosen | {("--topics", pattern) for pattern in options.reading.get(_TOPICS, ())}
 
 
 def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
@@ -506,8 +538,7 @@ def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None
     Outputs are read until every choice has a result. With a pipeline, entities may be others than those
     that were chosen, and nothing is said.
     """
-    left = {("--content", rule) for text in options.content for rule in _included(text)}
-    left |= {("--topics", pattern) for pattern in options.reading.get(_TOPICS, ())}
+    left = _choices(options)
     if not left or options.pipeline is not None:
         return
     done = list(jobs)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import click
 
 from ...readers import STORE, Format, is_rrd, rrd_suffix, stem_of
 from .. import inputs
-from ..errors import ReadError, SourceMissingError, UnmatchedWarning, UsageError
+from ..errors import ChunkmillError, ReadError, SourceMissingError, UnmatchedWarning, UsageError
 from ..inputs import FoundInput
 from ..limits import is_text
 from ..locations import Location, reading_location
@@ -334,6 +335,26 @@ def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
 def _opened(job: ConversionJob, options: ConvertOptions) -> Stores:
     choices = {choice.name: getattr(options, choice.name) for choice in fields(inputs.SourceOptions)}
     return inputs.stores_of(job.source, job.name, inputs.SourceOptions(**choices), job.episode)
+
+
+def names_without_match(job: ConversionJob, options: ConvertOptions) -> list[str] | None:
+    """Return the entities of an input if the options choose none of its entities or topics.
+
+    None if some match, or if the index of the input does not tell.
+    """
+    from ..stream import compile_plan, known_entities, sink_of
+
+    names: set[str] = set()
+    with warnings.catch_warnings(), suppress(ChunkmillError, OSError):  # which the conversion reports
+        warnings.simplefilter("ignore")
+        for store, stream in _opened(job, replace(options, pipeline=None)):
+            if store.kind == "recording":
+                plan = compile_plan(sink_of(stream))
+                if sum(isinstance(why, UnmatchedWarning) for why in plan.nothing) < len(plan.sources):
+                    return None
+                names.update(name for name in known_entities(sink_of(stream)) if not name.startswith("/__"))
+        return sorted(names) or None
+    return None
 
 
 def _write_shards(

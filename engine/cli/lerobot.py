@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 @output_option("-o", "--output", writes=(), metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
 @click.option("--append", is_flag=True, help="Add to the dataset; recordings that it has are left out.")
 @click.option("--push", metavar="HUB_ID", help="Then upload the dataset to the Hugging Face Hub, as owner/name.")
-@click.option("--draft", is_flag=True, help="Print a specification for the first INPUT instead; SPEC is its rate.")
+@click.option(
+    "--draft",
+    is_flag=True,
+    help="Print a specification for the first INPUT instead, as JSON, which is also YAML; SPEC is its rate.",
+)
 @CONTENT
 @EXECUTOR
 @SPARK
@@ -79,7 +83,7 @@ def export_lerobot(
             import json
 
             first = recordings_of(_recordings(distinct_inputs(inputs[:1])[:1], options))[0][0]
-            click.echo(json.dumps(draft_spec(first.opened(), fps=int(spec)), indent=2))  # which is YAML, too
+            click.echo(json.dumps(draft_spec(first.opened(), fps=int(spec)), indent=2))
             return
         if output is None:
             raise UsageError("there is no output", hint="Name a folder with -o.")

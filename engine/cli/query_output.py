@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from glob import has_magic
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import DataFrame, Expr, SessionConfig, SessionContext, col, lit
 
-from ...readers import STORE, RrdReader, detect_format
+from ...readers import STORE, RrdReader, detect_format, format_of_name
 from .. import inputs
 from ..catalog import Queried, chosen_segments, is_catalog, queried_at
 from ..errors import ChunkmillError, UnsupportedError, UsageError, writing
 from ..execution import RunOptions, Staging, replace_file
 from ..frames import Explanation, QueryFrame, explain_frame, missing_column
 from ..limits import MIB
-from ..locations import local_path, located
+from ..locations import exists, local_path, located
 from ..query import (
     SEGMENT_ID,
     AnswerColumns,
@@ -343,6 +344,10 @@ def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
                 hint="Give a catalog and one of its datasets.",
             )
         return queried_at(first, arguments[1] if len(arguments) == 2 else None, query, options.segments)
+    if len(arguments) == 2 and not (exists(first) or has_magic(arguments[0]) or format_of_name(first.name)):
+        from .catalog_display import no_catalog
+
+        raise no_catalog(arguments[0])
     if len(arguments) == 1 and STORE.is_dataset(first):
         return queried_at(first, None, query, options.segments)
     recordings = _recordings(arguments, options)

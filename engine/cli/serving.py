@@ -85,6 +85,7 @@ def serve() -> None:
 
 @serve.command(_DEFAULT)
 @_LAKE
+@click.option("--create", is_flag=True, help="Also serve a LAKE that does not exist yet; its first entry creates it.")
 @click.option("--port", type=click.IntRange(0, 65535), default=51234, show_default=True, help="0: any that is free.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--insecure", is_flag=True, help="Require no tokens, even if other machines can call.")
@@ -228,6 +229,8 @@ def make_token(
     with reported(debug=debug):
         from ..catalog.server import TokenFolder, secret_of, secret_place
 
+        if secret_file is None and token_folder is None and not secret_place(lake).exists():
+            opened_catalog(lake)  # a mistyped name makes no folder
         tokens = TokenFolder.of(lake, secret_file, token_folder)
         if is_list and revoke is not None:
             raise UsageError("--list and --revoke exclude each other")
@@ -275,7 +278,17 @@ def _list_tokens(tokens: TokenFolder) -> None:
         click.echo("  ".join((record.id, f"{record.state:7}", *times, record.subject, f"({permissions})")))
 
 
-def _run(lake: str, *, host: str, port: int, drain_seconds: float, log_json: bool, quiet: bool, **given: Any) -> None:
+def _run(
+    lake: str,
+    *,
+    create: bool,
+    host: str,
+    port: int,
+    drain_seconds: float,
+    log_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
     if given["insecure"] and (given["tokens"] or given["oidc"] is not None):
         raise UsageError(f"--insecure and --{'tokens' if given['tokens'] else 'oidc'} exclude each other")
     if (given["tls_cert"] is None) != (given["tls_key"] is None):
@@ -288,14 +301,15 @@ def _run(lake: str, *, host: str, port: int, drain_seconds: float, log_json: boo
 
     click.get_current_context().call_on_close(HostLimit(given["allow"]).lift)
     wants_tokens = given["tokens"] or given["oidc"] is not None or not (given["insecure"] or is_loopback(host))
-    access = _access(lake, wants_tokens=wants_tokens, **given)
     tls = None if given["tls_cert"] is None else (given["tls_cert"].read_bytes(), given["tls_key"].read_bytes())
     options = _service_options(**given)
     kept = bytes_of(given["log_size"]), given["log_files"]
+    catalog = CatalogClient(lake) if create else opened_catalog(lake, or_else="--create serves an empty one.")
+    access = _access(lake, wants_tokens=wants_tokens, **given)
     level = logging.WARNING if quiet else logging.INFO
     with logging_to(as_json=log_json, level=level) as lines, _stop_signals() as stopped:
         lines.addFilter(JoinedLines())
-        service = CatalogService(CatalogClient(lake), options)
+        service = CatalogService(catalog, options)
         pages = viewer_pages() if given["web"] else {}
         logs = CallLogs.of(lake, LogOptions(given["audit_log"], given["access_log"], *kept))
         server = start(
@@ -311,15 +325,15 @@ def _run(lake: str, *, host: str, port: int, drain_seconds: float, log_json: boo
             logs=logs,
         )
         try:
-            who = "callers with a token" if wants_tokens else "all callers"
+            who = _callers(wants_tokens=wants_tokens, is_loopback=is_loopback(host), read_only=access.read_only)
             address = server.url.replace(f"[{host}]" if ":" in host else host, _name_of(host))
-            logger.info("%s is served at %s, to %s%s", lake, address, who, ", read-only" if access.read_only else "")
+            logger.info("%s is served at %s; %s", lake, address, who)
             if pages:
                 logger.info("a browser shows it at %s/", address.removeprefix("rerun+"))
             _tell_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
                 logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
-            logger.info("who changes what is written to %s", logs.audit.place)
+            logger.info("changes are logged in %s", logs.audit.place)
             stopped.wait()
             logger.info("stopping; calls have %.0f s to end", drain_seconds)
         finally:
@@ -377,6 +391,20 @@ class JoinedLines(logging.Filter):
 def _name_of(host: str) -> str:
     """A host to call: the name of this machine for an address that means all of its own."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
+
+
+def _callers(*, wants_tokens: bool, is_loopback: bool, read_only: bool) -> str:
+    """Say who may call.
+
+    >>> _callers(wants_tokens=False, is_loopback=True, read_only=False)
+    'everyone on this machine can read and write (--tokens requires tokens)'
+    """
+    can = "can read" if read_only else "can read and write"
+    if wants_tokens:
+        return "callers need a token" + (", and can only read" if read_only else "")
+    if is_loopback:
+        return f"everyone on this machine {can} (--tokens requires tokens)"
+    return f"everyone who reaches this address {can} (without --insecure, callers need tokens)"
 
 
 def _tell_of_nothing(catalog: CatalogClient, lake: str) -> None:

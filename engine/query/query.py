@@ -314,8 +314,11 @@ def _not_values(values: Any) -> TypeError:
 
 def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
     """Return the error on a missing column, with the most similar existing one; ``where`` says who named the column."""
-    close = difflib.get_close_matches(name, columns, 1) or [column for column in columns if column.endswith(name)][:1]
-    listed = ", ".join(columns[:8]) + (f" and {len(columns) - 8:,} more" if len(columns) > 8 else "")
+    plain = [column for column in columns if ":Mcap" not in column or "Mcap" in name]  # others are about channels
+    parts = [column for column in plain if len(name) > 2 and name.casefold() in column.casefold()]
+    close = difflib.get_close_matches(name, plain, 1) or parts
+    more = len(columns) - len(plain[:8])
+    listed = ", ".join(plain[:8]) + (f" and {more:,} more" if more else "")
     return UsageError(
         f"{where}there is no column {name!r}",
         path=path,

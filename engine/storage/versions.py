@@ -257,7 +257,7 @@ def _unsupported(what: str, need: tuple[int, str], known: int, place: str) -> Un
     return UnsupportedError(
         f"{wanted} is needed for this to be {what} (its format is {format_}), and this is {own}, which knows {known}",
         path=place,
-        hint=f"Upgrade: pip install 'chunkmill>={release}'." if release else "Upgrade chunkmill.",
+        hint=f"Upgrade chunkmill to {release} or later." if release else "Upgrade chunkmill.",
     )
 
 

@@ -14,7 +14,7 @@ _HOMES = {
     ".operators": "Content ContentFilter Operator as_chunk",
     ".plan": (
         "CopiedRecords MOST_PLANNED Node OperatorNode Plan PlannedInTasks compile_plan copied_records executor_of "
-        "explain_plan nodes_of source_records warn_of_nothing"
+        "explain_plan known_entities nodes_of source_records warn_of_nothing"
     ),
     ".records": (
         "Extra ExtraPlace MESSAGE_HEAD RecordChannel RecordFacts RecordOutline RecordSchema RecordSource RecordUnit "

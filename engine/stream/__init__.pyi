@@ -37,6 +37,7 @@ from .plan import compile_plan as compile_plan
 from .plan import copied_records as copied_records
 from .plan import executor_of as executor_of
 from .plan import explain_plan as explain_plan
+from .plan import known_entities as known_entities
 from .plan import nodes_of as nodes_of
 from .plan import source_records as source_records
 from .plan import warn_of_nothing as warn_of_nothing

@@ -20,7 +20,7 @@ from ..storage import is_url
 from ..task_context import OPERATE, READ, came_in, find, held, is_measuring, timed
 from .frames import FrameRequest
 from .operators import Chain, Filter, FlatMap, Map, Operator, Selection, Step
-from .source import PlaceholderSource, RowsSource, Source, Split
+from .source import ChunkListSource, PlaceholderSource, RowsSource, Source, Split
 
 if TYPE_CHECKING:
     from ..execution import DataFrame
@@ -410,8 +410,9 @@ def is_frame(sink: Node) -> bool:
 def known_entities(sink: Node) -> list[str]:
     """Return the entities that the sources of a node know, sorted, as suggestions for a missing one."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
-    entities_of = (source.entities() or () for source in sources)
-    return sorted({entity for entities in entities_of for entity in entities})
+    entities = {entity for source in sources for entity in source.entities() or ()}
+    lists = (source.chunks for source in sources if isinstance(source, ChunkListSource))
+    return sorted(entities.union(chunk.entity_path for chunks in lists for chunk in chunks))
 
 
 def nodes_of(sink: Node) -> tuple[Node, ...]:

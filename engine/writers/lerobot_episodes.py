@@ -23,7 +23,7 @@ from ..errors import ReadError, SourceMissingError, UsageError
 from ..limits import MAX_SCHEMA_BYTES, check_limit
 from ..query import EPISODES_HINT, episodes_table, in_nanoseconds, segment_column
 from ..store import ChunkStore
-from ..stream import LazyChunkStream
+from ..stream import LazyChunkStream, known_entities, sink_of
 from .alignment import (
     EXACT,
     HELD,
@@ -167,6 +167,7 @@ class RecordingSamples:
         self.name = name
         self._labels = labels
         self._spec = spec
+        self._stream = stream
         # A filter consumes its stream, and a terminal must not: the copy is another stream over the same source.
         self._store = copy(stream).filter(content=list(spec.entities)).collect(executor="inline")
         self._chunks: list[Chunk] = list(self._store)
@@ -329,11 +330,10 @@ class RecordingSamples:
         headers = [c.header for c in self._chunks if c.header.entity_path == column.entity and not c.header.is_static]
         components = sorted({c.descriptor.component for h in headers for c in h.components})
         if not components:
-            have = sorted({c.header.entity_path for c in self._chunks})
             raise UsageError(
                 f"{key}.entity: there is nothing at {column.entity}",
                 path=self.name,
-                hint=f"{alternatives(column.entity, have)} chunkmill inspect shows all entities.",
+                hint=self._others(column.entity),
             )
         fit = (
             [c for c in components if c.partition(":")[0] not in DESCRIPTIONS]
@@ -346,6 +346,12 @@ class RecordingSamples:
             f"{key}.component: {column.entity} has {', '.join(components)}", path=self.name, hint="Choose one of them."
         )
 
+    def _others(self, entity: str) -> str:
+        """Suggest other entities of the recording, of which this has read only those of the specification."""
+        have = {*known_entities(sink_of(self._stream)), *(c.header.entity_path for c in self._chunks)} - {entity}
+        names = sorted(name for name in have if not name.startswith("/__"))
+        return f"{alternatives(entity, names)} chunkmill inspect shows all entities."
+
     def _timeline(self, column: ColumnSpec, component: str, key: str) -> str:
         wanted = column.timeline or self._spec.timeline
         lines = {
@@ -354,11 +360,10 @@ class RecordingSamples:
             for line in chunk.header.timelines
         }
         if not lines:
-            have = sorted({c.header.entity_path for c in self._chunks})
             raise UsageError(
                 f"{key}: there is no {component} at {column.entity}",
                 path=self.name,
-                hint=f"{alternatives(column.entity, have)} chunkmill inspect shows all entities.",
+                hint=self._others(column.entity),
             )
         times = sorted(name for name, kind in lines.items() if kind is not TimelineKind.SEQUENCE)
         if wanted is None and len(times) == 1:

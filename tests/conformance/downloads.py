@@ -49,7 +49,8 @@ def compare_all(paths: list[Path], folder: Path) -> Counter[str]:
     """Ingest, serve, download and compare; print what differs, and give the figures."""
     counts: Counter[str] = Counter()
     catalog = CatalogClient(folder / "lake")
-    server = Served(f"{PROGRAMS}/chunkmill serve {folder}/lake --port {{port}} -q", folder, f"{folder}/serve.log")
+    command = f"{PROGRAMS}/chunkmill serve {folder}/lake --create --port {{port}} -q"
+    server = Served(command, folder, f"{folder}/serve.log")
     try:
         for number, path in enumerate(paths):
             for copy in (False, True) if path.suffix == ".rrd" else (True,):

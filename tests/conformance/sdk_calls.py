@@ -1,6 +1,6 @@
 """Ask a served lake and Rerun's own server by the real SDK, call by call, and compare what comes back.
 
-    python tests/conformance/sdk_calls.py --server "chunkmill serve LAKE --port {port}" drive.rrd folder/
+    python tests/conformance/sdk_calls.py --server "chunkmill serve LAKE --create --port {port}" drive.rrd folder/
     python tests/conformance/sdk_calls.py --server … --minutes 20 --work FOLDER ../shared/data    # and again: goes on
 
 Run it by the interpreter of an environment with the rerun-sdk that is to be the client; it does not import chunkmill.

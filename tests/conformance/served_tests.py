@@ -1,6 +1,6 @@
 """Run Rerun's own end-to-end tests of catalogs, unchanged and with the real rerun-sdk, against a server.
 
-    python tests/conformance/served_tests.py CHECKOUT --server "chunkmill serve LAKE --port {port} --allow {folder}"
+    python served_tests.py CHECKOUT --server "chunkmill serve LAKE --create --port {port} --allow {folder}"
     python tests/conformance/served_tests.py CHECKOUT --ref 0.33.1 --server "rerun server --port {port}" -k table
 
 CHECKOUT is a clone of Rerun's repository; see ``peer_tests.py``, which says what else is needed. This script does not

@@ -28,7 +28,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, ob
 
     folder, programs = tmp_path_factory.mktemp("calls"), Path(sys.executable).parent
     commands = (
-        f"{programs}/chunkmill serve {folder}/lake --port {{port}} --allow {folder} --allow {DATA} -q",
+        f"{programs}/chunkmill serve {folder}/lake --create --port {{port}} --allow {folder} --allow {DATA} -q",
         f"{programs}/rerun server --host 127.0.0.1 --port {{port}}",
     )
     with connected(commands, folder) as both:

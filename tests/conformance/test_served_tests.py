@@ -72,7 +72,7 @@ def test_the_lake_outlives_the_server(tmp_path: Path) -> None:
     git = ["git", "-C", str(checkout), "-c", "user.name=tests", "-c", "user.email=tests"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "Tests"]):
         subprocess.run([*git, *command], check=True)
-    serve = f"{sys.executable} -m chunkmill serve {tmp_path / 'lake'} --port {{port}} --allow {{folder}}"
+    serve = f"{sys.executable} -m chunkmill serve {tmp_path / 'lake'} --create --port {{port}} --allow {{folder}}"
     command = [sys.executable, str(SCRIPT), str(checkout), "--ref", "HEAD", "--server", serve, "--kill"]
     ran = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False, timeout=300)
     assert ran.returncode == 1, ran.stdout

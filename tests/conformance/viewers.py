@@ -298,7 +298,8 @@ def looked(server: str, viewer: str, folder: Path, port: int) -> Seen:
     files, place = folder / "files", folder / server
     place.mkdir(exist_ok=True)
     lake, page_port = tempfile.mkdtemp(prefix="lake-", dir=folder), port
-    words = [sys.executable, "-c", "from chunkmill.engine.cli import main; main()", "serve", lake, "--web", "--port"]
+    main = "from chunkmill.engine.cli import main; main()"
+    words = [sys.executable, "-c", main, "serve", lake, "--create", "--web", "--port"]
     with contextlib.ExitStack() as stack:
         if server == "chunkmill":
             words += [str(port), "--allow", str(files), "--log-json"]

@@ -47,7 +47,7 @@ class Reader(PageShell):
             words = ["bash", "-c", f"exec {command} --port {self.port}"]
             self.server = subprocess.Popen(words, cwd=self.folder, env=self.environment, stderr=sink, text=True)
         ends = time.monotonic() + SECONDS
-        while "is served at" not in log.read_text():
+        while "changes are logged in" not in log.read_text():
             assert self.server.poll() is None, log.read_text()
             assert time.monotonic() < ends, log.read_text()
             time.sleep(0.1)
@@ -89,6 +89,9 @@ def test_the_page_does_what_it_shows(reader: Reader) -> None:
         if served:
             logs.append(reader.serve(served[0]))
     assert [log.count("warning") for log in logs] == [0, 0]
+    shown = re.findall(r"^\d{4}-\S+Z (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    started = logs[0].replace(reader.port, "51234").replace(str(reader.folder), "/data").splitlines()
+    assert [line.partition(" ")[2] for line in started] == shown
     assert re.fullmatch(r"\['drives'\] \['[0-9a-f-]{36}'\]\n\d+ rows\n", printed[0])
     assert printed[1:] == ["['drives']\n", "['demo']\n"]
     reader.stop()

@@ -373,7 +373,8 @@ def commands(place: Place) -> Iterator[tuple[str, list[str]]]:
     ingest = ["ingest", str(place.landing), "--into", str(place.lake), "--dataset", "drives", "--every", "1s", "-q"]
     ingest += ["--source-done", "delete", "--settle", "0s", "--executor", place.settings["executor"]]
     yield "ingest", [python, "-c", main, *ingest]
-    yield "serve", [python, "-c", main, "serve", str(place.lake), "--allow", str(place.root), "--port", port, "-q"]
+    serve = ["serve", str(place.lake), "--create", "--allow", str(place.root), "--port", port, "-q"]
+    yield "serve", [python, "-c", main, *serve]
     for name in ROLES:
         yield name, [python, __file__, name, str(place.root)]
 

@@ -18,15 +18,20 @@ def convert(*arguments: object) -> Result:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--topics", "/nissan/gps/duro/imuu"], [f"for --topics '/nissan/gps/duro/imuu'; did you mean {IMU!r}?"]),
-        (["--topics", "lidar"], ["for --topics 'lidar'; there is /nissan/gps/duro/current_pose, ", " and 2 more"]),
-        (["--topics", "imu$", "--topics", "lidar"], ["for --topics 'lidar'"]),
+        (
+            ["--topics", "mag$", "--topics", "/nissan/gps/duro/imuu"],
+            [f"for --topics '/nissan/gps/duro/imuu'; did you mean {IMU!r}?"],
+        ),
+        (
+            ["--topics", "imu$", "--topics", "lidar"],
+            ["'lidar'; there is /nissan/gps/duro/current_pose, ", "and 2 more"],
+        ),
         (
             ["--content", "/nisan/gps/** - /nissan/gps/duro/mag", "--content", IMU],
             ["for --content '/nisan/gps/**'; did you mean '/nissan/gps/**'?"],
         ),
         (
-            ["--content", "/nissan/gps/*"],
+            ["--content", "/nissan/gps/*", "--content", IMU],
             ["--content '/nissan/gps/*': '*' is not a wildcard here", "did you mean '/nissan/gps/**'?"],
         ),
         (["--topics", "/nissan/*"], ["is a regular expression", "write '/nissan/.*'"]),
@@ -57,6 +62,54 @@ def test_what_is_of_no_effect_is_warned_of(options: list[str], said: list[str], 
 def test_what_has_an_effect_is_not(options: list[str], data: Path, tmp_path: Path) -> None:
     done = convert(data / "demo.mcap", "-o", tmp_path / "a.rrd", *options)
     assert (done.exit_code, done.output) == (0, "")
+
+
+@pytest.mark.parametrize("output", ["b.rrd", "b.mcap", "b/"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--content", IMU + "u"], f"nothing matches --content '{IMU}u'. Did you mean {IMU!r}?"),
+        (["--content", "/nisan/**"], "nothing matches --content '/nisan/**'. Did you mean '/nissan/**'?"),
+        (["--content", "/none"], "nothing matches --content '/none'. There are: /nissan/gps/duro/current_pose, "),
+        (["--topics", IMU + "u"], f"nothing matches --topics '{IMU}u'. Did you mean {IMU!r}?"),
+        (
+            ["--topics", "lidar", "--topics", "/radar"],
+            "nothing matches --topics '/radar' and --topics 'lidar'. There are: /nissan/gps/duro/current_pose, ",
+        ),
+    ],
+)
+def test_without_any_match_nothing_is_written(
+    output: str, options: list[str], said: str, data: Path, tmp_path: Path
+) -> None:
+    done = convert(data / "demo.mcap", "-o", f"{tmp_path}/{output}", *options)
+    assert done.exit_code == 2 and f"CM501: {data / 'demo.mcap'}: {said}" in done.stderr, done.output
+    assert not (tmp_path / output).exists()
+
+
+def test_an_rrd_without_any_match_is_refused_by_its_footer(data: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.rrd", tmp_path / "b.rrd"
+    assert convert(data / "demo.mcap", "-o", source).exit_code == 0
+    done = convert(source, "-o", output, "--content", IMU + "u")
+    assert done.exit_code == 2 and f"Did you mean {IMU!r}?" in done.stderr and not output.exists()
+
+
+def test_a_file_without_summary_is_scanned_and_then_warned_of(data: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes((data / "demo.mcap").read_bytes()[:400_000])
+    done = convert(cut, "-o", tmp_path / "a.rrd", "--recover", "--topics", "/nope")
+    assert done.exit_code == 0 and (tmp_path / "a.rrd").exists()
+    assert "warning: nothing was written for --topics '/nope'" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["convert", "merge"])
+def test_many_inputs_without_any_match_are_an_error(command: str, data: Path, tmp_path: Path) -> None:
+    files = [data / "demo.mcap", data / "mcap" / "rosbag2__talker.mcap"]
+    arguments = [*map(str, files), "-o", str(tmp_path / "out"), "--content", "/rosoutt", "--executor", "inline"]
+    done = CliRunner().invoke(commands, [command, *arguments])
+    assert done.exit_code == 2 and "nothing in 2 inputs matches --content '/rosoutt'. Did you mean '/rosout'?" in (
+        done.stderr
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_of_many_inputs_one_is_enough(data: Path, tmp_path: Path) -> None:

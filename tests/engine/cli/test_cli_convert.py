@@ -72,7 +72,9 @@ def test_content_and_topics_choose(data: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_result_is_warned_of(data: Path, tmp_path: Path) -> None:
-    result = run("convert", data / "mcap" / "rosbag2__talker.mcap", "-o", tmp_path / "a.rrd", "--content", "/nothing")
+    (tmp_path / "none.py").write_text("def pipeline(stream):\n    return stream.drop(content='/**')\n")
+    words = ["-o", tmp_path / "a.rrd", "--pipeline", tmp_path / "none.py"]
+    result = run("convert", data / "mcap" / "rosbag2__talker.mcap", *words)
     assert result.exit_code == 0
     assert "warning:" in result.stderr
     assert "no chunks were left to write" in result.stderr

@@ -228,7 +228,7 @@ class TestKept:
             UnsupportedError, match=r"chunkmill 9\.1\.0 or later is needed for this to be read"
         ) as raised:
             ChunkStore.open(folder.with_name("newer"))
-        assert "pip install 'chunkmill>=9.1.0'" in (raised.value.hint or "")
+        assert "Upgrade chunkmill to 9.1.0 or later." in (raised.value.hint or "")
 
     def test_a_version_that_only_a_newer_release_may_follow_is_read_and_not_written(self, folder: Path) -> None:
         place = folder / "versions" / "00000001.json"

@@ -23,6 +23,7 @@ from chunkmill.engine.catalog import DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.writers import ExportReport
+from chunkmill.readers import RrdReader
 from click.testing import CliRunner
 
 SPEC = {"fps": 10, "features": {"action": {"entity": "/arm"}}}
@@ -131,6 +132,23 @@ def test_a_view_has_its_segments_and_entities_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is nothing at /arm"):
         view.filter_contents("/leg").write_lerobot(tmp_path / "other", SPEC, executor="inline")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "store", "dataset"])
+def test_a_wrong_entity_is_answered_with_those_of_the_recording(kind: str, tmp_path: Path) -> None:
+    spec = {"fps": 10, "features": {"action": {"entity": "/leg"}, "observation.state": {"entity": "/arms"}}}
+    given: Any
+    if kind == "file":
+        recording(1).write_rrd(tmp_path / "a.rrd", application_id="t", recording_id="a", executor="inline")
+        given = {"a": RrdReader(tmp_path / "a.rrd").stream()}
+    elif kind == "store":
+        recording(1).collect(into=tmp_path / "store", recording_id="a", application_id="t", executor="inline")
+        given = RecordingStore.open(tmp_path / "store")
+    else:
+        given = CatalogClient(tmp_path / "lake").create_dataset("drives")
+        register(given, tmp_path / "files", a=recording(1))
+    with pytest.raises(UsageError, match=r"there is nothing at /arms\. Did you mean /arm\?"):
+        write_lerobot(given, tmp_path / "set", spec, executor="inline")
 
 
 def test_a_recording_without_an_episode_is_done_once(tmp_path: Path) -> None:

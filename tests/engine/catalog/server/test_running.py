@@ -318,7 +318,8 @@ def test_the_line_of_a_call_is_there_before_its_answer(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = CliRunner().invoke(commands, ["serve", str(tmp_path / "lake"), "--audit-log", str(tmp_path / "file" / "x")])
+    words = ["serve", str(tmp_path / "lake"), "--create", "--audit-log", str(tmp_path / "file" / "x")]
+    found = CliRunner().invoke(commands, words)
     assert found.exit_code == 2
     assert "the log of calls cannot be written" in found.output and "--audit-log names another file" in found.output
 

@@ -201,6 +201,16 @@ def test_options_that_contradict_each_other(tmp_path: Path, words: list[str], te
     assert text in found.output
 
 
+@pytest.mark.parametrize("name", ["none", "empty", "files"])
+def test_a_place_without_a_lake_is_refused_and_left_as_it_is(tmp_path: Path, name: str) -> None:
+    small_lake(tmp_path)
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    found = CliRunner().invoke(commands, ["serve", str(tmp_path / name), "--tokens", "--port", "0"])
+    assert found.exit_code == 1 and "there is no catalog here" in found.output and "--create" in found.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_lines_that_repeat_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     log, logger, now = io.StringIO(), logging.getLogger("chunkmill.engine.catalog.server.relay"), 1000.0
     monkeypatch.setattr(time, "time", lambda: now)
@@ -257,3 +267,25 @@ def test_the_command_serves_with_tokens_and_ends_on_a_signal(tmp_path: Path) -> 
             if it.poll() is None:
                 it.kill()
     assert "plain line" in log.read_text()
+    assert "; callers need a token\n" in log.read_text()
+
+
+def test_a_lake_that_does_not_exist_is_served_with_a_flag(tmp_path: Path) -> None:
+    lake, log, method = tmp_path / "lake", tmp_path / "log", "FindEntries"
+    words = ["serve", str(lake), "--create", "--port", str(port := free_port())]
+    serve = [sys.executable, "-c", "from chunkmill.engine.cli import main; main()", *words]
+    with log.open("w") as sink, subprocess.Popen(serve, stderr=sink) as it:
+        try:
+            deadline = time.monotonic() + 60
+            while "changes are logged in" not in log.read_text():
+                assert it.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+            found = status(f"127.0.0.1:{port}", CatalogService(lake).methods[f"/{SERVICE}/{method}"], None)
+            assert found[0] == "OK"
+            it.send_signal(signal.SIGTERM)
+            assert it.wait(150) == 0, log.read_text()
+        finally:
+            if it.poll() is None:
+                it.kill()
+    assert "everyone on this machine can read and write (--tokens requires tokens)" in log.read_text()
+    assert "has no datasets yet" in log.read_text()
