@@ -142,7 +142,7 @@ SPEED = {
     "RRD lens": "RRD to RRD, a lens on all scalars",
     "Parquet 1 M x 40": "Parquet to RRD, 1 million rows",
 }
-_LABELS, _BARS, _ROW = 270, 400, 38
+_LABELS, _BARS, _ROW = 290, 400, 38
 _SPEED_STYLE = (
     "text{font:13px sans-serif;fill:#57606a}.seconds{font-size:11px}.ours{fill:#2f81f7}.theirs{fill:#9aa4af}"
     "@media(prefers-color-scheme:dark){text{fill:#adbac7}}"
