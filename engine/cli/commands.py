@@ -91,7 +91,7 @@ def commands() -> None:
 @click.option("--verify", is_flag=True, help="Read back and decode each output; remove it if that fails.")
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and the bytes read and written.")
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per input.")
 @DEBUG
@@ -172,7 +172,7 @@ def _convert(
 @MCAP
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and the bytes read and written.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
 @DEBUG
 @QUIET

@@ -50,7 +50,7 @@ def show_rows(answer: AnswerRows, most: int) -> int:
     print_table(table, most, hints, index=answer.options.index)
     if len(shown) < len(names):
         left_out = counted(len(names) - len(shown), "column")
-        click.echo(f"{left_out} about channels left out: --columns chooses", err=True)
+        click.echo(f"{left_out} about channels left out: select them with --columns", err=True)
     return min(len(table), most)
 
 
@@ -263,11 +263,11 @@ def show_stats(metrics: QueryMetrics | None) -> None:
 _MEANINGS = {
     "plan": "sources opened and divided",
     "start": "until the first task began",
-    "read": "from the source, decompressed and checked",
-    "decode": "made into columns",
+    "read": "read from the source, decompressed and checked",
+    "decode": "decoded into columns",
     "operate": "filters, lenses, functions",
-    "encode": "made into compressed messages",
-    "write": "to parts, made durable",
+    "encode": "encoded and compressed",
+    "write": "written to parts, and synced",
     "other": "the rest of the tasks",
     "commit": "parts joined and committed",
 }
@@ -302,8 +302,8 @@ def _lines(report: RunReport) -> list[str]:
         f"the longest took {report.skew:.1f} times the median"
     )
     data = (
-        f"{size(report.bytes_in)} -> {size(report.bytes_out)}, of them {size(report.bytes_passed)} passed through "
-        f"undecoded; {rows_in_chunks(report.rows, report.chunks)}"
+        f"{size(report.bytes_in)} -> {size(report.bytes_out)}, {size(report.bytes_passed)} of these copied undecoded; "
+        f"{rows_in_chunks(report.rows, report.chunks)}"
     )
     read = f"tasks read {size(report.bytes_read)} in {counted(report.requests, 'request')}"
     return [tasks, data, *([read] if report.requests else [])]
