@@ -521,8 +521,8 @@ def _missing_hint(module: str) -> str:
     folder = next((str(Path(place).parent) for place in places if place), None)
     if folder in {str(Path(entry).absolute()) for entry in sys.path} - _IN_PYTHON:
         return (
-            f"It was imported from {folder}. Workers have the folders of sys.path at the start of the session: stop the "
-            "session, add this folder to sys.path or PYTHONPATH, and start again; or use executor='inline'."
+            f"It was imported from {folder}. Workers use the sys.path of the session's start: stop the session, add "
+            "this folder to sys.path or PYTHONPATH, and start again; or use executor='inline'."
         )
     return (
         f"The Python of the workers has no {module}. Install chunkmill there, or set PYSPARK_PYTHON to another "

@@ -86,9 +86,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of one file. ``digest`` is that of its content, hexadecimal; ``error`` is
-    ``ChunkmillError.to_dict()``.
-    """
+    """The result of one file. ``digest`` is that of its content, ``error`` a ``ChunkmillError.to_dict()``."""
 
     file: LandedFile
     outcome: Outcome

@@ -55,8 +55,10 @@ class IngestListener(Protocol):
         """The ingestion of ``source`` has begun; ``home`` is the store."""
 
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
-        """The landing folder was listed: numbers of ready and still changing files, and the oldest file's wait in
-        seconds.
+        """The landing folder was listed.
+
+        ``ready`` files can be ingested, ``waiting`` files changed too recently, and the oldest has waited
+        ``oldest_seconds``.
         """
 
     def batch_began(self, number: int, files: int, size: int) -> None:

@@ -237,9 +237,7 @@ class RecordingsFolder:
     def newest_live(
         self, live: Callable[[RecordingsVersion], LiveEntries] | None = None
     ) -> tuple[RecordingsVersion | None, LiveEntries]:
-        """Return the newest version, if any, and its recordings, by :meth:`live` or another function. Raises
-        ``ReadError``.
-        """
+        """Return the newest version, if any, and its recordings, by :meth:`live` or another. Raises ``ReadError``."""
         while True:
             version = self.newest()
             if version is None:
