@@ -238,7 +238,7 @@ class Resources:
 
 
 def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, str] | None = None) -> Resources:
-    """Return the resources of the session, started if there is none; without Spark, those of this process."""
+    """Return the resources of the session, which is started if needed; without Spark, those of this process."""
     cores = os.cpu_count() or 1
     if not is_spark:
         return Resources(cores, _gpus_here(), _memory_here(), 1)
