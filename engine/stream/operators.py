@@ -463,5 +463,5 @@ def applied(operator: Operator, chunk: Chunk) -> Iterator[Chunk]:
     except (Exception, SystemExit) as error:
         from ..execution import add_note  # here, so that lenses, which are operators, load nothing that runs them
 
-        add_note(error, f"In {operator.describe()}, for chunk {chunk.id} of {chunk.entity_path}.")
+        add_note(error, f"In {operator.describe()} for {chunk.id} of {chunk.entity_path}.")
         raise

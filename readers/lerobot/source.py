@@ -652,7 +652,7 @@ def _in_place(name: str, values: pa.Array, path: str) -> pa.Array:
             return values.cast(wanted)
     except pa.ArrowInvalid:
         pass
-    raise ReadError(f"column {name!r} of {values.type} has values that are not {wanted}", path=path, hint=HINT)
+    raise ReadError(f"{name!r} is a column of {values.type}, with values that are not {wanted}", path=path, hint=HINT)
 
 
 def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk:

@@ -116,7 +116,7 @@ class IndexComparison:
         if missing := int((~matching).sum()):
             first = int(index.offsets[~matching][0])
             wrong.append(
-                f"lists {_messages(missing)} that do not exist, the first at byte {first:,} of the chunk's records"
+                f"lists {_messages(missing)} missing from the chunk, the first at byte {first:,} of the chunk's records"
             )
         if len(offsets) and (late := matching & (times[at] != index.times)).any():
             first = int(np.flatnonzero(late)[0])

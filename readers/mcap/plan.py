@@ -102,7 +102,7 @@ def no_topic(options: McapOptions, topics: Sequence[str]) -> str:
 def no_message(times: TimeRange) -> str:
     """Say that there is no message in a range of log times."""
     if times.end <= times.start:
-        return f"no message can be from {times.start:,} ns to before {times.end:,} ns: the range is empty"
+        return f"no message is from {times.start:,} ns to before {times.end:,} ns: the range is empty"
     return f"no message is from {times.start:,} ns" + (f" to before {times.end:,} ns" if times.end < 2**64 else " on")
 
 

@@ -144,7 +144,7 @@ class SplitReading:
         if clamped := sum(output.clamped for output in outputs):
             warnings.warn(
                 f"{self._file.path}: {counted(clamped, 'log or publish time')} beyond 2^63 ns, clamped to the latest "
-                f"possible time ({utc_time(_LATEST / 1e9, 'seconds')})",
+                f"time of a timeline ({utc_time(_LATEST / 1e9, 'seconds')})",
                 ReadWarning,
                 stacklevel=2,
             )

@@ -34,7 +34,7 @@ class ColumnRule:
 
     @classmethod
     def translation3d(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
-        """Three columns as ``Transform3D:translation``, float32. Raises ``ValueError`` for another number of suffixes."""
+        """Three columns as ``Transform3D:translation``, float32. Raises ``ValueError`` for another number."""
         _check(len(suffixes) == 3, "Translation3D requires exactly 3 suffixes")
         return cls(list(suffixes), "Translation3D", field_name_override=field_name_override)
 

@@ -130,7 +130,7 @@ def _base_of(name: str, parts: int) -> str:
     suffixes = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
     if not suffixes:
         what = "service" if parts == 2 else "action"
-        raise SchemaError(f"the definition is a {what}, and the name {name} does not select one of its messages")
+        raise SchemaError(f"the name {name} does not select a message of the {what} in its definition")
     return name.removesuffix(max(suffixes, key=len))
 
 

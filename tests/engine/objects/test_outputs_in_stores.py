@@ -213,5 +213,5 @@ class TestKept:
         assert not [n for n in names(s3, bucket) if "staging" in n]
 
     def test_where_nothing_is_kept_it_is_said(self, bucket: str) -> None:
-        with pytest.raises(SourceMissingError, match=f"{bucket}/other: no store is kept here"):
+        with pytest.raises(SourceMissingError, match=f"{bucket}/other: this folder contains no store"):
             ChunkStore.open(f"{bucket}/other")

@@ -140,7 +140,10 @@ def test_mutants_are_read_or_are_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(signal.SIGKILL, "crashed, or took too much memory"), (signal.SIGSTOP, "it gave no answer")],
+    [
+        (signal.SIGKILL, "crashed, or used too much memory"),
+        (signal.SIGSTOP, "the process that read the file gave no answer"),
+    ],
 )
 def test_a_process_that_dies_or_hangs_is_an_error(
     number: signal.Signals, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
