@@ -493,10 +493,10 @@ def write_error(error: OSError, path: str) -> WriteError:
         return NoSpaceError(
             f"cannot be written: {reason}",
             path=path,
-            hint="Nothing was left there. Free some space or choose another destination, and run it again.",
+            hint="No incomplete file was left. Free some space or choose another destination, and run it again.",
         )
     return WriteError(
         f"cannot be written: {reason} (os error {error.errno})",
         path=path,
-        hint="Nothing was left there. Check that the folder exists and is writable.",
+        hint="No incomplete file was left. Check that the folder exists and is writable.",
     )

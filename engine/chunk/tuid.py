@@ -137,7 +137,7 @@ _clock = _Clock()
 
 
 def mint(rows: int = 0) -> bytes:
-    """Make a TUID, larger than all earlier ones of the task, or outside tasks of the thread.
+    """Make a TUID. It is larger than all earlier ones of the task, or outside of tasks, of the thread.
 
     The ``rows`` TUIDs after it (:func:`following`) are reserved.
     """

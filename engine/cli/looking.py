@@ -365,7 +365,7 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--semantics",
     type=click.Choice(["contract", "rerun-0.33"]),
-    help="The rules of rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
+    help="The rules for rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
 )
 @click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
 @EXECUTOR

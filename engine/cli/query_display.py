@@ -50,7 +50,7 @@ def show_rows(answer: AnswerRows, most: int) -> int:
     print_table(table, most, hints, index=answer.options.index)
     if len(shown) < len(names):
         left_out = counted(len(names) - len(shown), "column")
-        click.echo(f"{left_out} about channels left out: select them with --columns", err=True)
+        click.echo(f"{left_out} about channels left out: --columns chooses", err=True)
     return min(len(table), most)
 
 

@@ -129,7 +129,9 @@ class LandingSource(DataSource):
         """The reader. Raises ``UsageError`` for other options than ``path`` and ``start``."""
         unknown = sorted(set(self.options) - {"path", "start"})
         if unknown or not self.options.get("path"):
-            raise UsageError(f"{NAME} takes the folder of a landing log as its path, and `start`, not {unknown}")
+            raise UsageError(
+                f"{NAME} needs the folder of a landing log as path; its only option is `start`, not {unknown}"
+            )
         return LandingReader(self.options["path"], int(self.options.get("start", "0")))
 
 

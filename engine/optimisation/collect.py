@@ -225,7 +225,7 @@ class EntityWork(Work):
     def over(
         cls, references: Sequence[ChunkReferences], profile: OptimizationProfile | None, ids: RunIds | None = None
     ) -> EntityWork:
-        """Divide the chunks of ``references`` among tasks by entity; ``ids`` are those of a running run."""
+        """Divide the chunks of ``references`` among tasks by entity; ``ids`` are the ids of a run in progress."""
         group_of = _grouped(_costs(references))
         groups: dict[int, list[ChunkReferences]] = {number: [] for number in sorted(set(group_of.values()))}
         for some in references:

@@ -55,15 +55,15 @@ class RecordingsVersion:
     """One version of a store of recordings.
 
     ``created`` is in seconds since the epoch. ``operation`` is the operation that made it (``ingest``, ``register``,
-    ``unregister``, ``compact``, ``times``, ``vacuum``, ``tag``, ``untag``, ``restore``, or the ``upgrade`` of entries
-    of format 3); ``author`` is its user, or None before format 5. ``first`` is the first existing version, as earlier
-    ones are removed. ``tables`` are the tables with its entries, oldest first. ``batches`` has the last batch of each
-    query. ``recordings``, ``chunks``, ``rows`` and ``bytes`` (stored size of chunks) are totals. ``files`` counts the
-    files of the version's batch by outcome, ``bytes_in`` is their size, and ``seconds`` the duration of the batch.
-    ``totals`` counts the files of all batches so far by outcome. ``vacuumed`` is the version of the last vacuum, or 0.
-    ``spared`` maps runs to versions: no vacuum after that version has removed their files. ``layers`` counts the layers
-    of recordings, without blueprints, or is None before format 5. ``tags`` maps all tags of the store to version
-    numbers. ``restored`` is the version whose recordings were restored.
+    ``unregister``, ``compact``, ``times``, ``vacuum``, ``tag``, ``untag``, ``restore``, or ``upgrade`` for entries of
+    format 3). ``author`` is its user, or None before format 5. ``first`` is the first existing version, as earlier ones
+    are removed. ``tables`` are the tables with its entries, oldest first. ``batches`` has the last batch of each query.
+    ``recordings``, ``chunks``, ``rows`` and ``bytes`` (stored size of chunks) are totals. ``files`` counts the files of
+    the version's batch by outcome, ``bytes_in`` is their size, and ``seconds`` the duration of the batch. ``totals``
+    counts the files of all batches so far by outcome. ``vacuumed`` is the version of the last vacuum, or 0. ``spared``
+    maps runs to versions: no vacuum after that version has removed their files. ``layers`` counts the layers of
+    recordings, without blueprints, or is None before format 5. ``tags`` maps all tags of the store to version numbers.
+    ``restored`` is the version whose recordings were restored.
     """
 
     number: int

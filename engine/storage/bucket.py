@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"\w+://\S+")
 _DENIED: Final = "Check the credentials (environment, profile or role) and their permissions for this bucket."
 _TRY_AGAIN: Final = "The object store or the network failed temporarily; run it again."
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-_NOTHING_LEFT: Final = "Nothing was left there."
+_NOTHING_LEFT: Final = "No incomplete object was left."
 
 
 class ObjectChangedError(Exception):

@@ -106,7 +106,7 @@ class Folder(ABC):
 
     @abstractmethod
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
-        """Write a whole file, with ``durable`` synced."""
+        """Write a whole file; if ``durable``, sync it."""
 
     @abstractmethod
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
@@ -117,7 +117,7 @@ class Folder(ABC):
 
     @abstractmethod
     def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
-        """Write or replace a whole file in one step, with ``durable`` synced.
+        """Write or replace a whole file in one step; if ``durable``, sync it.
 
         ``point`` is the fault point (:mod:`..faults`) after the draft. A killed process leaves the draft
         ``<name>.….open``.
@@ -190,7 +190,7 @@ class LocalFolder(Folder):
             return _counted(data)
 
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
-        """Write a whole file, with ``durable`` synced to disk."""
+        """Write a whole file; if ``durable``, sync it to disk."""
         with (self.location / name).open("wb") as file:
             file.write(data)
             if durable:

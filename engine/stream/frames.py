@@ -300,7 +300,7 @@ class Frames(ABC):
             Include static data, as rows without times.
         lists
             Whether components other than messages are columns of lists, as in chunks. By default, only components with
-            several values in some row are.
+            several values in some row are lists.
 
         Raises
         ------

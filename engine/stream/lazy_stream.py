@@ -783,7 +783,7 @@ def sink_of(stream: LazyChunkStream) -> Node:
 
 
 def other_sources(sink: Node) -> list[LazyChunkStream]:
-    """Return streams of the files upstream of a node that have no messages to copy."""
+    """Return streams of those source files of a node whose messages cannot be copied."""
     nodes = [node for node in nodes_of(sink) if isinstance(node, SourceNode)]
     return [LazyChunkStream(node) for node in nodes if node.source.paths() and node.source.records() is None]
 

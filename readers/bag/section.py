@@ -309,7 +309,7 @@ def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: s
         while not decompressor.eof:
             part = decompressor.decompress(rest, min(_STEP, size - used + 1))
             if used + len(part) > size or (not part and not decompressor.eof):
-                raise EOFError("its stream is truncated, or longer")
+                raise EOFError("its stream is truncated, or has extra data")
             out[used : used + len(part)] = np.frombuffer(part, np.uint8)
             used += len(part)
             rest = b""

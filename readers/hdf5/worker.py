@@ -493,7 +493,7 @@ def _check_view(files: _Files, number: int, item: Any) -> None:
         home, source = _source(files, number, mapping)
         axes = _axes(mapping.vspace, item.shape)
         if home != number and any(axis.is_endless for axis in axes):
-            raise _ForeignError("another file without an end")
+            raise _ForeignError("another file of unlimited size")
         _check_part(axes, _axes(mapping.src_space, source.shape), source)
 
 

@@ -779,7 +779,7 @@ def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     while rest:
         part, used, whole = decompress_chunk(create_decompression_context(), rest, max_length=left)
         if not whole:
-            raise EOFError("its frame is truncated, or longer")
+            raise EOFError("its frame is truncated, or has extra data")
         parts.append(part)
         left -= len(part)
         rest = rest[used:]

@@ -350,7 +350,7 @@ class TestRefused:
             (b"", ReadError, "ends after 0 bytes"),
             (b"#ROS", ReadError, "ends after 4 bytes"),
             (b"SQLite format 3\0", ReadError, "does not begin as a bag does"),
-            (right.replace(b"compression=none", b"compression=zstd"), UnsupportedError, "compressed with 'zstd'"),
+            (right.replace(b"compression=none", b"compression=zstd"), UnsupportedError, "unknown compression 'zstd'"),
         ):
             for recover in (False, True):
                 if recover and "zstd" in text:

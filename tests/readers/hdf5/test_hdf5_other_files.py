@@ -268,7 +268,7 @@ def test_views_of_text_and_compound_types(path: Path) -> None:
 
 def test_an_endless_view_of_the_same_file_is_read_and_of_others_is_an_error(path: Path) -> None:
     source(path.with_name("other.h5"), np.arange(4), maxshape=(None,), chunks=(2,))
-    for name, why in ((".", None), ("other.h5", "another file without an end")):
+    for name, why in ((".", None), ("other.h5", "another file of unlimited size")):
         with h5py.File(path, "w") as file:
             file.create_dataset("s", data=np.arange(4), maxshape=(None,), chunks=(2,))
             layout = h5py.VirtualLayout((4,), "i8", maxshape=(None,))
