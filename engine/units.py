@@ -131,8 +131,8 @@ def age_of_moment(name: str, given: Moment) -> timedelta:
     datetime.timedelta(days=8)
     >>> age_of_moment("before", "2024-02-30")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: CM501: before='2024-02-30' is no time: day is out of range for month. Give a \
-datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.
+    chunkmill.engine.errors.UsageError: CM501: before='2024-02-30' is not a time: day is out of range for month. Give \
+a datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.
     """
     try:
         age = _age(given)

@@ -430,11 +430,7 @@ def _failing() -> Iterator[None]:
 @click.argument("dataset")
 @click.argument("condition")
 @click.option("--index", metavar="NAME", help="The timeline of the rows. Default: the only one.")
-@click.option(
-    "--window",
-    metavar="TIME",
-    help="Maximum distance of rows in one event: a time such as 10s, or a number of sequence steps.",
-)
+@click.option("--window", metavar="TIME", help="Maximum gap between rows of one event: 10s, or a number of steps.")
 @click.option("--contents", multiple=True, metavar="EXPR", help="Only columns of these entities; repeatable.")
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
 @click.option("--executor", type=EXECUTORS, help="Where to read. Default: wherever it is quicker.")
@@ -764,8 +760,7 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
             # Those that are being committed are waited for by the process in any case.
             count = sum(result.is_success for result in handle.iter_results())
             raise type(interrupt)(
-                f"{counted(count, 'recording')} registered; to register the rest, repeat the command with "
-                "--on-duplicate skip"
+                f"{counted(count, 'recording')} registered; to register the rest, repeat with --on-duplicate skip"
             ) from None
     if not quiet and not as_json and done + failed > 1:
         click.echo(

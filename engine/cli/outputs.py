@@ -136,7 +136,7 @@ def _local_folder(place: Location, output: str) -> Location:
     if isinstance(place, ObjectUrl):
         raise UsageError("this is written to a local folder only", path=output, hint="Write it here, then upload it.")
     if os.path.lexists(place) and not place.is_dir():
-        raise UsageError("this is a file; --overwrite replaces only folders", path=output, hint="Name a folder.")
+        raise UsageError("this is not a folder, and is never replaced", path=output, hint="Name a folder.")
     return place
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TRAVELS = (
     "Objects that a function refers to are sent with it. Create such objects inside the function, or run in this "
-    "process, with executor='inline'."
+    'process, with executor="inline".'
 )
 _GOES_ROUND = (
     "Modules that import each other cannot be sent: in a package next to the pipeline's file, write `from .other "
@@ -481,7 +481,7 @@ def _loss_hint(reason: str) -> str:
     """The hint on a reason for which Spark lost an executor.
 
     >>> _loss_hint("Command exited with code 137")[:18]
-    'It was killed, mos'
+    'It was killed, pro'
     """
     code = _CODE.search(reason)
     known = "137" if "memory limits" in reason or "OOM" in reason else code[1] if code is not None else ""
@@ -522,7 +522,7 @@ def _missing_hint(module: str) -> str:
     if folder in {str(Path(entry).absolute()) for entry in sys.path} - _IN_PYTHON:
         return (
             f"It was imported from {folder}. Workers use the sys.path of the session's start: stop the session, add "
-            "this folder to sys.path or PYTHONPATH, and start again; or use executor='inline'."
+            'this folder to sys.path or PYTHONPATH, and start again; or use executor="inline".'
         )
     return (
         f"The Python of the workers has no {module}. Install chunkmill there, or set PYSPARK_PYTHON to another "

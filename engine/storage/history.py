@@ -44,8 +44,8 @@ def check_tag(name: str) -> None:
 
     >>> check_tag("v1/2")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: CM501: 'v1/2' is no name of a tag. Use up to 180 letters, digits, . - and _, \
-with no dot at either end and no two in a row; a number alone is that of a version.
+    chunkmill.engine.errors.UsageError: CM501: 'v1/2' is not a valid tag name. Use up to 180 letters, digits, . - \
+and _, without a dot at either end or two dots in a row. A number alone is a version, not a tag.
     """
     is_tag = isinstance(name, str) and len(name) <= _LONGEST_TAG and _TAG.fullmatch(name) is not None
     if not is_tag or name.isdigit() or ".." in name or name.endswith(".lock"):

@@ -68,7 +68,7 @@ def publish(
         if result is not None:
             return result
     raise WriteError(
-        f"other writers keep changing {what}, so this change was not committed", path=path, hint=hint, transient=True
+        f"other writers keep changing {what}, so this change was not made", path=path, hint=hint, transient=True
     )
 
 

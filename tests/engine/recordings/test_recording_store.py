@@ -436,7 +436,7 @@ class TestSleptWriters:
         said = json.loads(path.read_text()) | {"format": FORMAT - 3}
         del said["digest"]
         path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
-        with pytest.raises(UnsupportedError, match="an earlier release"):
+        with pytest.raises(UnsupportedError, match="An earlier release"):
             made.open()
 
 

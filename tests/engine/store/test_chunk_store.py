@@ -349,7 +349,7 @@ class TestShards:
         for _ in range(2):
             stream = LazyChunkStream.from_iter(several())
             if out.exists():
-                with pytest.raises(WriteError, match="is there already"):
+                with pytest.raises(WriteError, match="already exists"):
                     stream.write_rrd(out, application_id="a", recording_id="r", shards=True)
             else:
                 stream.write_rrd(out, application_id="a", recording_id="r", shards=True)

@@ -116,7 +116,7 @@ def test_samples_are_made_anew_in_another_order(codec: str, tmp_path: Path) -> N
         list(transcode(track, given[:20], [19, 20]))
     with pytest.raises(ReadError, match=r"v\.mp4.*sample 1 cannot be decoded|v\.mp4.*samples decode to"):
         list(transcode(track, [given[0], given[1]._replace(data=b"\xff" * 40)], [0, 1], path="v.mp4"))
-    with pytest.raises(UsageError, match="needs even numbers"):
+    with pytest.raises(UsageError, match="needs even sizes"):
         list(transcode(VideoTrack(track.codec, 63, 48, track.time_base), given, [0]))
 
 
@@ -296,11 +296,11 @@ def test_threads_read_at_once(tmp_path: Path) -> None:
 def test_frames_and_samples_that_do_not_fit() -> None:
     track = VideoTrack(H264, 64, 48, Fraction(1, 30))
     image = picture(0)
-    with pytest.raises(UsageError, match=r"expected a frame of uint8 \(2, 2, 3\)"):
+    with pytest.raises(UsageError, match=r"expected a frame of uint8 .* with shape \(2, 2, 3\)"):
         list(encode(track, [VideoFrame(0, image[:2, :2])]))
     with pytest.raises(UsageError, match="a frame at tick 0 follows one at 0"):
         list(encode(track, [VideoFrame(0, image), VideoFrame(0, image)]))
-    with pytest.raises(UsageError, match="even numbers"):
+    with pytest.raises(UsageError, match="even sizes"):
         list(encode(VideoTrack(H264, 63, 48, Fraction(1, 30)), []))
     with pytest.raises(UsageError, match="constant rate factor must be 90"):
         list(encode(track, [], quality=90))
