@@ -302,8 +302,8 @@ def _lines(report: RunReport) -> list[str]:
         f"the longest took {report.skew:.1f} times the median"
     )
     data = (
-        f"{size(report.bytes_in)} -> {size(report.bytes_out)}, {size(report.bytes_passed)} of it passed through undecoded; "
-        f"{rows_in_chunks(report.rows, report.chunks)}"
+        f"{size(report.bytes_in)} -> {size(report.bytes_out)}, {size(report.bytes_passed)} of it passed "
+        f"through undecoded; {rows_in_chunks(report.rows, report.chunks)}"
     )
     read = f"tasks read {size(report.bytes_read)} in {counted(report.requests, 'request')}"
     return [tasks, data, *([read] if report.requests else [])]

@@ -200,11 +200,11 @@ def test_nothing_is_written(server: FileServer, tmp_path: Path, data: Path) -> N
         stream.write_rrd(f"{server.url}/plain/x.rrd", application_id="a", recording_id="r", executor="inline")
     with pytest.raises(UsageError, match="can only be read, not written"):
         stream.collect(into="hf://datasets/me/set/x", application_id="a", recording_id="r", executor="inline")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="can only be read, not written"):
         Ingest(f"{server.url}/plain/", into=tmp_path / "lake", executor="inline").start(once=True)
     for output in (f"{server.url}/out/", f"{server.url}/x.rrd"):
         done = CliRunner().invoke(commands, ["convert", str(data / "demo.mcap"), "-o", output])
-        assert done.exit_code == 2 and "cannot be written" in done.stderr
+        assert done.exit_code == 2 and "can only be read, not written" in done.stderr
 
 
 @pytest.mark.heavy

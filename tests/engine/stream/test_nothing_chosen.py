@@ -114,7 +114,7 @@ def test_times_of_a_frame(demo: Path, rrd: Path) -> None:
     with pytest.warns(ReadWarning, match="there are no rows before 5 on timeline 'log_time'") as caught:
         assert McapReader(demo).values().to_arrow(IMU, index="log_time", end=5, executor="inline").num_rows == 0
     assert len(caught) == 1
-    with pytest.raises(UsageError, match=f"no rows on {IMU} before 5. Entities begin"):
+    with pytest.raises(UsageError, match=f"no rows on {IMU} before 5. Entity paths begin"):
         RrdReader(rrd).values().to_arrow(IMU, index="log_time", end=5, executor="inline")
     with pytest.warns(ReadWarning, match="there are no rows from 9 before 9"):
         assert McapReader(demo).frame(IMU, start=9, end=9).empty

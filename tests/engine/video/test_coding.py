@@ -302,7 +302,7 @@ def test_frames_and_samples_that_do_not_fit() -> None:
         list(encode(track, [VideoFrame(0, image), VideoFrame(0, image)]))
     with pytest.raises(UsageError, match="even sizes"):
         list(encode(VideoTrack(H264, 63, 48, Fraction(1, 30)), []))
-    with pytest.raises(UsageError, match="constant rate factor must be 90"):
+    with pytest.raises(UsageError, match="constant rate factor must be 0 to 51, not 90"):
         list(encode(track, [], quality=90))
     with pytest.raises(UsageError, match="no encoder for VP8"):
         list(encode(VideoTrack(0x76703038, 64, 48, Fraction(1, 30)), []))
