@@ -51,14 +51,14 @@ _NUMBER: Final = re.compile(r"\bCM[0-6]\d\d: ")
 
 
 class ChunkmillError(Exception):
-    """Base of every error chunkmill raises on purpose.
+    """Base class of the errors of chunkmill.
 
     Parameters
     ----------
     message
-        What went wrong, one sentence.
+        One sentence that describes the error.
     path
-        The file or URL concerned.
+        The file or URL with the error.
     offset
         Byte offset in that file, when known.
     hint
@@ -69,7 +69,7 @@ class ChunkmillError(Exception):
 
     code: ClassVar[str] = "chunkmill.error"
     number: ClassVar[str] = "CM001"
-    """The code at the head of ``str(error)``, for the page "Error codes". It never changes."""
+    """The code at the start of ``str(error)``, listed on the page "Error codes". It never changes."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ChunkmillError(Exception):
 
 
 class ReadError(ChunkmillError, RuntimeError):
-    """A source contains bytes that violate its format."""
+    """A source has bytes that are invalid in its format."""
 
     code = "chunkmill.read"
     number = "CM101"
@@ -160,7 +160,7 @@ class SourceMissingError(ReadError, FileNotFoundError, ValueError):
 
 
 class WriteError(ChunkmillError, RuntimeError):
-    """The destination cannot be written; nothing is left under its name."""
+    """The destination cannot be written; it is unchanged."""
 
     code = "chunkmill.write"
     number = "CM201"
@@ -398,7 +398,7 @@ def check_argument(name: str, value: object, *kinds: type) -> None:
 
 
 class ReadWarning(UserWarning):
-    """Part of a source was skipped, or was not read as the source specifies."""
+    """Part of a source was skipped, or not read as the source specifies."""
 
 
 class UnmatchedWarning(ReadWarning):
@@ -493,10 +493,10 @@ def write_error(error: OSError, path: str) -> WriteError:
         return NoSpaceError(
             f"cannot be written: {reason}",
             path=path,
-            hint="Nothing was left there. Free some space or choose another destination, and run it again.",
+            hint="No incomplete file was left. Free some space or choose another destination, and run it again.",
         )
     return WriteError(
         f"cannot be written: {reason} (os error {error.errno})",
         path=path,
-        hint="Nothing was left there. Check that the folder exists and is writable.",
+        hint="No incomplete file was left. Check that the folder exists and is writable.",
     )

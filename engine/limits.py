@@ -134,7 +134,7 @@ def read_exact(file: BinaryIO, size: int, *, path: str, what: str) -> bytes:
             f"the file ends inside {what}: {size} bytes expected, {len(data)} left",
             path=path,
             offset=start,
-            hint="The file is cut short; copy it again, or read it with recover=True.",
+            hint="The file is truncated; copy it again, or read it with recover=True.",
         )
     return data
 

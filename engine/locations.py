@@ -79,9 +79,9 @@ def writable(location: Location) -> Location:
     """Return a place that is written. Raises ``UsageError`` for one of an HTTP server or the Hub."""
     if isinstance(location, ObjectUrl) and location.is_read_only:
         raise UsageError(
-            f"{location.scheme}:// is read, and cannot be written",
+            f"{location.scheme}:// can only be read, not written",
             path=str(location),
-            hint="Give a local path, or one in an object store.",
+            hint="Give a local path, or a URL of an object store.",
         )
     return location
 
@@ -94,8 +94,8 @@ def local_path(location: str | os.PathLike[str]) -> Path:
     place = located(location)
     if isinstance(place, ObjectUrl):
         raise UsageError(
-            f"{place} is not a local path, and only local paths can be used here",
-            hint="Give a folder that all workers see.",
+            f"{place} is not a local path, which is required here",
+            hint="Give a folder that all workers can access.",
         )
     return place
 

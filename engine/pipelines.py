@@ -93,7 +93,7 @@ class Pipeline:
                 f"{self.name} returned {'nothing' if given is None else f'a {type(given).__name__!r} object'}, "
                 "and a LazyChunkStream was expected",
                 path=self._path,
-                hint="Return the stream at the end of the function.",
+                hint="End the function with `return stream`.",
             )
         try:
             sink_of(given)
@@ -101,15 +101,15 @@ class Pipeline:
             raise PipelineError(
                 f"{self.name} returned a stream that another operation has already consumed",
                 path=self._path,
-                hint="filter, map and the others give a new stream: return the last one "
-                "(`stream = stream.filter(...)`).",
+                hint="filter, map and other methods return a new stream; return the last one (`stream = "
+                "stream.filter(...)`).",
             ) from None
         return given
 
     def check_travels(self, stream: LazyChunkStream) -> None:
-        """Check that the functions of a stream that this pipeline made can be sent to Spark's workers.
+        """Check that the functions in a stream of this pipeline can be sent to Spark's workers.
 
-        Raises ``PipelineError`` for the first that cannot.
+        Raises ``PipelineError`` for the first function that cannot.
         """
         for node in nodes_of(sink_of(stream)):
             if isinstance(node, OperatorNode):
@@ -219,9 +219,9 @@ def load_pipeline(
 ) -> Pipeline:
     """Load a pipeline from ``location``: ``"FILE.py"``, ``"FILE.py:NAME"``, or a function.
 
-    The default name is ``pipeline``. Each call runs the file once, in this process. Its definitions, and the modules of
-    its own folder that it imports at its top, are sent to Spark's workers. Installed packages are not sent, so they
-    must be installed on the workers too.
+    The default name is ``pipeline``. Each call runs the file once, in this process. Spark's workers get its
+    definitions, and the modules of its folder that it imports at the top level. Installed packages are not sent;
+    install them on the workers too.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def _path_and_name(location: str | os.PathLike[str]) -> tuple[Path, str]:
     if not path.exists():
         raise UsageError("there is no such file", path=str(path), hint="Check the spelling of the path.")
     if not path.is_file():
-        raise UsageError("this is not a file", path=str(path), hint="Name the Python file that defines the pipeline.")
+        raise UsageError("this is not a file", path=str(path), hint="Give the Python file that defines the pipeline.")
     return path, name
 
 
@@ -283,7 +283,7 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[LazyChunkS
     ]
     named = ", ".join(others[:_MOST_NAMES]) + (" …" if len(others) > _MOST_NAMES else "")
     hint = "Define `def pipeline(stream): ...` in it"
-    hint += f", or name one of its functions ({named}) as FILE.py:NAME." if others else "."
+    hint += f", or give one of its functions ({named}) as FILE.py:NAME." if others else "."
     raise UsageError(f"the file defines no function {name!r}", path=str(path), hint=hint)
 
 
@@ -334,9 +334,9 @@ def _load_error(path: Path, error: BaseException) -> PipelineError:
         said = f"{type(error).__name__}: {said}"
     hint = None
     if isinstance(error, ModuleNotFoundError):
-        hint = f"Install {error.name}, or put it beside the file."
+        hint = f"Install {error.name}, or put it next to the file."
     elif isinstance(error, ImportError) and "relative import" in str(error):
-        hint = "A pipeline's file is no part of a package: import modules beside it by their name, without dots."
+        hint = "A pipeline file is not part of a package: import modules in its folder by their name, without dots."
     if place is None:
         return PipelineError(f"the file cannot be loaded: {said}", path=str(path), hint=hint)
     return PipelineError(f"line {place.line}: the pipeline cannot be loaded: {said}", path=place.file, hint=hint)
@@ -388,8 +388,8 @@ def _look_at_imports(path: Path) -> None:
                 send_by_value(loaded)
             elif (path.parent / f"{name}.py").is_file() or (path.parent / name / "__init__.py").is_file():
                 raise PipelineError(
-                    f"line {node.lineno}: there is a module {name!r} beside the file, and another of that name is "
-                    f"loaded already ({getattr(loaded, '__file__', None) or 'built in'})",
+                    f"line {node.lineno}: the module {name!r} next to the file cannot be imported, because another "
+                    f"module has this name ({getattr(loaded, '__file__', None) or 'built in'})",
                     path=str(path),
-                    hint="Rename the one beside the file.",
+                    hint="Rename the module next to the file.",
                 )

@@ -269,7 +269,7 @@ class SandboxRequest:
             elif kind == wanted:
                 return kind, value, data
             else:
-                raise self._lost("the process that read it answered out of turn")
+                raise self._lost("the process that read the file violated its protocol")
 
     def _opened(self, name: str, number: int) -> tuple[int, int] | str:
         """Return the number and the size of another file, or why it is not opened."""
@@ -286,21 +286,23 @@ class SandboxRequest:
         try:
             self._process.send(value, data)
         except BrokenPipeError:
-            raise self._lost("the process that read it crashed, or took too much memory") from None
+            raise self._lost("the process that read the file crashed, or used too much memory") from None
 
     def _send_from(self, file: PositionalFile, offset: int, size: int) -> None:
         try:
             self._process.send_from(file, offset, size)
         except BrokenPipeError:
-            raise self._lost("the process that read it crashed, or took too much memory") from None
+            raise self._lost("the process that read the file crashed, or used too much memory") from None
 
     def _receive(self) -> tuple[str, Any, Any]:
         try:
             return self._process.receive()
         except TimeoutError:
-            raise self._lost(f"it gave no answer within {_SILENT_SECONDS:g} s, and it was stopped") from None
+            raise self._lost(
+                f"the process that read the file gave no answer within {_SILENT_SECONDS:g} s, and was stopped"
+            ) from None
         except (EOFError, ValueError):
-            raise self._lost("the process that read it crashed, or took too much memory") from None
+            raise self._lost("the process that read the file crashed, or used too much memory") from None
 
     def _lost(self, message: str) -> ReadError:
         return ReadError(message, path=self._path, offset=0 if self.files else None, hint=_HINT)
@@ -394,7 +396,7 @@ class AskedFile:
     def _asked(self, offset: int, size: int) -> bytes | memoryview:
         self._left -= size
         if self._left < 0:
-            raise FailureError("it refers to the same bytes again and again", offset=offset)
+            raise FailureError("the file refers to the same bytes repeatedly", offset=offset)
         return self._wire.ask("read", [self._number, offset, size])[1]
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -432,7 +434,7 @@ def serve(operations: Mapping[str, Operation], seconds: float = 0.0) -> None:
             try:
                 operations[request["operation"]](wire, request)
             except MemoryError:
-                wire.send("error", ["read", "it takes more memory than it may", None, None])
+                wire.send("error", ["read", "it needs more memory than allowed", None, None])
             except Exception as error:  # noqa: BLE001 (whatever a library says of damaged bytes)
                 failure = failure_of(error)
                 wire.send("error", [failure.kind, str(failure), failure.offset, failure.hint])

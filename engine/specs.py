@@ -48,10 +48,10 @@ def read_spec(path: str | os.PathLike[str], example: str, extra: str) -> tuple[d
         lines = _lines_of(yaml.parse(text, Loader=yaml.BaseLoader))
         given = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ReadError(f"is not YAML: {error}", path=str(place), hint="Mend the file.") from None
+        raise ReadError(f"is not YAML: {error}", path=str(place), hint="Correct the file.") from None
     if not isinstance(given, dict):
         raise ReadError(
-            "is not a mapping", path=str(place), hint=f"A specification begins with keys such as {example}."
+            "is not a mapping", path=str(place), hint=f"A specification is a mapping with keys such as {example}."
         )
     return given, lines
 
@@ -80,7 +80,7 @@ def _lines_of(events: Iterator[Any]) -> dict[str, int]:
             inner.key, line = str(getattr(event, "value", "")), event.start_mark.line + 1
             name = f"{inner.place}{inner.key}"
             if kind == "ScalarEvent" and inner.key in inner.keys and inner.key != "<<":
-                raise ValueError(f"the key {name} is given twice, again in line {line}")
+                raise ValueError(f"the key {name} is given twice, the second time in line {line}")
             inner.keys.add(inner.key)
             lines[name] = line
         elif inner is not None:

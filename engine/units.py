@@ -103,7 +103,9 @@ def seconds_of(given: float | str) -> float:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
         unit = None if match is None else _SECONDS.get(match[2], _SECONDS.get(match[2].removesuffix("s")))
         if match is None or unit is None:
-            raise UsageError(f"{given!r} is not a duration", hint="Write it like 500ms, 10s, 5 minutes or 1h.")
+            raise UsageError(
+                f"{given!r} is not a duration", hint="Write a duration such as 500ms, 10s, 5 minutes or 1h."
+            )
         return float(match[1]) * unit
     if not math.isfinite(given) or given < 0:
         raise UsageError(f"{given!r} is not a duration", hint="Give seconds, 0 or more.")
@@ -129,8 +131,8 @@ def age_of_moment(name: str, given: Moment) -> timedelta:
     datetime.timedelta(days=8)
     >>> age_of_moment("before", "2024-02-30")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: CM501: before='2024-02-30' is no time: day is out of range for month. Give a \
-datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.
+    chunkmill.engine.errors.UsageError: CM501: before='2024-02-30' is not a time: day is out of range for month. Give \
+a datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.
     """
     try:
         age = _age(given)
@@ -161,7 +163,7 @@ def _age(given: Any) -> timedelta | None:
 
 def _no_time(name: str, given: object, reason: str) -> UsageError:
     return UsageError(
-        f"{name}={given!r} is no time{reason}",
+        f"{name}={given!r} is not a time{reason}",
         hint="Give a datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.",
     )
 
@@ -177,5 +179,5 @@ def bytes_of(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
     if match is None or (match[2] or "") not in _BYTES:
-        raise UsageError(f"{text!r} is not a size", hint="Write it like 500MB, 2GB or 1GiB.")
+        raise UsageError(f"{text!r} is not a size", hint="Write a size such as 500MB, 2GB or 1GiB.")
     return int(float(match[1]) * _BYTES[match[2] or ""])

@@ -115,7 +115,7 @@ def _converted(chunk: Any, make: Callable[[pa.RecordBatch], Any]) -> Iterator[An
         raise TypeError(f"send_chunks expects Chunk objects in the iterable, got {_name(chunk)}")
     if not chunk.data.components:
         if chunk.num_rows:
-            text = "has rows but no component; a recording stream takes no such chunk, so it was left out"
+            text = "has rows but no component, and cannot be sent; it was left out"
             warnings.warn(f"{chunk.entity_path}: {chunk.id} {text}", UserWarning, stacklevel=2)
         return
     theirs = make(chunk.to_record_batch())
@@ -149,9 +149,9 @@ class ViewerClient:
     ImportError
         rerun-sdk is not installed: install the extra ``viewer``.
     UsageError
-        The URL is not one of a viewer.
+        The URL is not that of a viewer.
     ConnectionError
-        Nothing answers there.
+        No viewer answers at the URL.
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, _pid: int | None = None, _kill_on_exit: bool = False) -> None:
@@ -201,8 +201,8 @@ class ViewerClient:
         port
             The port on which it listens.
         memory_limit, server_memory_limit
-            The memory of the viewer, and of the server inside it, above which the oldest data is dropped: ``"16GB"``,
-            ``"50%"``.
+            The memory limits of the viewer, and of the server in it (``"16GB"``, ``"50%"``). Above them, the oldest
+            data is dropped.
         hide_welcome_screen
             Start with an empty window.
         detach_process
@@ -247,7 +247,7 @@ class ViewerClient:
         return self._url
 
     def send_table(self, name: str, table: Any) -> None:
-        """Show a table in the viewer, in place of an earlier one of the same ``name``.
+        """Show a table in the viewer. It replaces an earlier table with the same ``name``.
 
         ``table`` is a record batch, a list of them, a ``pyarrow.Table``, or a DataFrame of DataFusion.
         """
@@ -286,8 +286,8 @@ class ViewerClient:
     ) -> None:
         """Move the time cursor of a recording, by default the active one, and play or pause it.
 
-        ``sequence`` is a number; ``duration`` is in seconds, or a ``timedelta`` (also of numpy), ``timestamp`` in
-        seconds since 1970, or a ``datetime``. At most one of them is given.
+        Give at most one of ``sequence``, a number; ``duration``, in seconds or as a ``timedelta`` (also of numpy); and
+        ``timestamp``, in seconds since 1970 or as a ``datetime``.
         """
         times = {"sequence": sequence, "duration": duration, "timestamp": timestamp}
         self._newer("set_time")(timeline, **times, play_state=play_state, recording=recording)
@@ -331,10 +331,9 @@ class ViewerClient:
     def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
         """End the spawned viewer.
 
-        If none is running, only warn (``UserWarning``). With ``wait``, return when it has ended. ``timeout`` is the
-        time in seconds that it has to quit before it is killed (by rerun-sdk 0.41 and newer), and again after that.
-
-        Raises ``RuntimeError`` if it is still running then.
+        If none is running, only warn (``UserWarning``). With ``wait``, return when it has ended. If it is still running
+        after ``timeout`` seconds, it is killed (by rerun-sdk 0.41 and newer). Raises ``RuntimeError`` if it is still
+        running after another ``timeout`` seconds.
         """
         if not self._owns_viewer:
             warnings.warn(

@@ -95,8 +95,8 @@ def cast_type(descriptor: ComponentDescriptor, wanted: pa.DataType | str) -> pa.
         name = (descriptor.component_type or "").removeprefix("rerun.components.")
         if name not in arrow_types():
             raise ValueError(
-                f"Cannot auto-cast output component '{descriptor}': its descriptor names no component type that is "
-                "known. Give the type as cast_to."
+                f"Cannot auto-cast output component '{descriptor}': its descriptor has no known component type. Give "
+                "the type as cast_to."
             )
         return arrow_types()[name]
     return datatype_of(wanted, "cast_to")

@@ -155,14 +155,14 @@ class ConstantOutput:
 
 @dataclass(frozen=True, slots=True)
 class DeriveLens:
-    """New component columns, and new timelines, from one component of a chunk.
+    """A lens that derives component columns and timelines from one component of a chunk.
 
-    Applies to the chunks that have a component called exactly ``input_component``. The new columns go to the same
-    entity, to ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter``, each
-    element becomes a row of its own: an input row of n elements gives n rows at its time. A null or empty row gives one
-    row, or none without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` restricts it to some
-    rows. With ``strict`` it is an error if a selector gives nothing, because the input has no such field. It is always
-    an error if a lens with ``scatter`` and times has no selector that gives anything.
+    It applies to chunks with a component named exactly ``input_component``. The new columns go to the same entity, to
+    ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter``, each element becomes a
+    row of its own: an input row of n elements gives n rows at its time. A null or empty row gives one row, or none
+    without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` restricts it to some rows. With
+    ``strict``, a selector without a result is an error, because the input has no such field. A lens with ``scatter``
+    and times raises an error if none of its selectors has a result.
 
     Lenses are immutable: each ``to_…`` returns a new one. They can be pickled if their callables can.
 
@@ -200,9 +200,8 @@ class DeriveLens:
 
         It must give one bool per row; null counts as false.
 
-        With several such lenses you can divide the rows of a component, each with its own outputs. Rows that match none
-        of them stay in the input column, if unmatched data is forwarded. Rows that match two lenses go to both.
-        ``otherwise`` describes the other rows.
+        Several such lenses can divide the rows of a component. Rows that match no lens stay in the input column, if
+        unmatched data is forwarded. Rows that match two lenses go to both. ``otherwise`` describes the other rows.
 
         >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
         >>> moving.describe()
@@ -214,7 +213,7 @@ class DeriveLens:
         """Report rows with incomplete values: those for which ``selector``, one bool per row, is true.
 
         Readers warn once with the number of these rows and ``text``, such as "have data that ends early"; a stage of
-        lenses writes it to the log. The lens makes a chunk of its own.
+        lenses logs it. The output of this lens is a separate chunk.
         """
         return replace(self, remarks=(*self.remarks, (pipeline_of(selector), text)))
 
@@ -230,9 +229,9 @@ class DeriveLens:
         """Add a component column. A name alone gives a descriptor without archetype and component type.
 
         Values keep the selector's type, or are cast to the Arrow type ``cast_to``. ``"auto"`` is Rerun's type for the
-        component type of the descriptor. A value that does not fit is an error. If the input has no such field, the
-        selector gives nothing and no column is made; with ``required`` that is an error. Without ``nullable`` the
-        column's type excludes null instances, and a null instance is an error.
+        component type of the descriptor. A value that does not fit is an error. If the input has no such field, no
+        column is made; with ``required``, this is an error. Without ``nullable``, the type of the column excludes null
+        instances, and a null instance is an error.
         """
         descriptor, pipeline = descriptor_of(component), pipeline_of(selector)
         if cast_to is not None:
@@ -260,7 +259,7 @@ class DeriveLens:
     def to_timeline(self, timeline_name: str, timeline_type: str, selector: Selector | str) -> DeriveLens:
         """Add a timeline: ``"sequence"``, ``"duration_ns"`` or ``"timestamp_ns"``; ``_ns`` may be left off.
 
-        The selector must give exactly one int64 a row; see :meth:`Selector.nanoseconds` for stamps. A timeline of the
+        The selector must give exactly one int64 per row; see :meth:`Selector.nanoseconds` for stamps. A timeline of the
         chunk with this name is replaced.
         """
         output = TimeOutput.of(timeline_name, timeline_type, selector)
@@ -275,8 +274,8 @@ class DeriveLens:
     ) -> DeriveLens:
         """Add ``Scalars:scalars``, float64, with one series for each selector. A name without a dot is a field.
 
-        ``names`` are the names of the series; they go into a static chunk beside each derived chunk. ``unit`` is the
-        data's unit or a factor. Values are converted to ``to_unit``, by default the SI unit.
+        ``names`` are the names of the series, in a static chunk next to each derived chunk. ``unit`` is the data's unit
+        or a factor. Values are converted to ``to_unit``, by default the SI unit.
         """
         paths = tuple(_field_query(s) if isinstance(s, str) else s for s in selectors)
         lens = self.to_component(archetypes.SCALARS, scalars(paths, unit, to_unit))
@@ -288,14 +287,14 @@ class DeriveLens:
         return replace(lens, constants=(*(c for c in lens.constants if c not in earlier), constant))
 
     def to_constant(self, component: DescriptorLike | str, instances: pa.Array | Iterable[Any]) -> DeriveLens:
-        """Add a component that is the same for all rows, in a static chunk of one row beside each derived chunk."""
+        """Add a component that is the same for all rows, in a static chunk of one row next to each derived chunk."""
         constant = ConstantOutput.of(descriptor_of(component), instances)
         return replace(self, constants=(*self.constants, constant))
 
     def to_components(self, prefix: str, selector: Selector | str, *, archetype: str | None = None) -> DeriveLens:
-        """Add a component for each field of the selector's structs, called ``prefix`` and the field's name.
+        """Add a component for each field of the selector's structs, named ``prefix`` plus the name of the field.
 
-        The selector must give one struct a row. The elements of a list field are the instances of the row; any other
+        The selector must give one struct per row. The elements of a list field are the instances of the row; any other
         value is one instance. A field gives no component if it is null in all rows, or if another output of the lens
         already has this component.
 
@@ -389,7 +388,7 @@ class MutateLens:
         object.__setattr__(self, "keep_row_ids", keep_row_ids)
 
     def describe(self) -> str:
-        """Input and selector in one line."""
+        """Describe input and selector in one line."""
         return f"{self.input_component} = {pipeline_text(self.pipeline)}"
 
 
@@ -553,8 +552,8 @@ Rows = npt.NDArray[np.bool_]
 class LensOutput:
     """A chunk made by lenses, or None, and the errors that occurred.
 
-    If ``constant``, it contains values of a lens for all rows, and is the same for every input chunk. ``remarks`` are
-    the reports of lenses, with the numbers of rows that they concern.
+    If ``constant``, it has the constant values of a lens, and is the same for every input chunk. ``remarks`` are the
+    reports of lenses, with numbers of rows.
     """
 
     chunk: Chunk | None
@@ -651,7 +650,7 @@ class ChunkWork:
         if column is None:
             return np.zeros(self.data.num_rows, bool)
         if column.type.value_type != pa.bool_() or (arrays.lengths_of(column) > 1).any():
-            message = f"A condition must give one bool a row, got {type_name(column.type)}"
+            message = f"A condition must give one bool per row, got {type_name(column.type)}"
             raise self.error(message, lens, condition)
         rows = np.zeros(self.data.num_rows, bool)
         filled = arrays.offsets_of(column)

@@ -249,7 +249,7 @@ def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Compo
     Raises :class:`~chunkmill.engine.errors.SelectorError` where a row is not exactly one struct.
     """
     if not pa.types.is_struct(column.type.value_type) or not arrays.is_one_a_row(column):
-        raise SelectorError(f"components '{spread.prefix}*' need one struct a row, got {type_name(column.type)}")
+        raise SelectorError(f"components '{spread.prefix}*' need one struct per row, got {type_name(column.type)}")
     structs = column.flatten()
     fields = zip(structs.type, structs.flatten(), strict=True)
     return [Component(spread.descriptor(f.name), _rows(v)) for f, v in fields if v.null_count < len(v)]
@@ -373,7 +373,7 @@ class _Derived:
             self.warn(name, f"{times.null_count:,} nulls became 0")
             times = pc.fill_null(times, 0)
         if len(times) == len(column) and not arrays.is_one_a_row(column):
-            self.warn(name, "rows have none or several times, so times and rows do not belong together")
+            self.warn(name, "some rows have no time or several times")
         return times
 
     def warn(self, name: str, what: str) -> None:
@@ -441,13 +441,13 @@ class ContentPredicate(Protocol):
 
 
 class LensSet(Operator):
-    """Any number of lenses, applied to one chunk at a time.
+    """Several lenses, applied to one chunk at a time.
 
-    The output of a chunk is, in this order: its own rows with the remaining and the new columns, then one chunk for
-    each lens that makes its own chunks, with those on the same entity first. An unmatched chunk is passed on unchanged
-    or dropped, depending on ``output_mode``. Entities outside ``content`` are always passed on unchanged. Recording
-    properties (``/__properties``) do not match any lens. A stored chunk is matched by its header. A column with only
-    nulls may be missing in the header; it does not match then.
+    The output for a chunk is, in this order: its rows with the remaining and the new columns; then the separate chunks
+    of lenses, those on the same entity first. An unmatched chunk is passed on unchanged or dropped, depending on
+    ``output_mode``. Entities outside ``content`` are always passed on unchanged. Recording properties
+    (``/__properties``) do not match any lens. A stored chunk is matched by its header. A column with only nulls does
+    not match if the header lacks it.
 
     Selectors are compiled at the first chunk, once per process. Lenses on the same component evaluate common beginnings
     of their selectors only once. Can be pickled if the callables in its selectors can.
@@ -522,7 +522,7 @@ class LensSet(Operator):
         yield from chunks
 
     def apply(self, chunk: Chunk, prefix: str = "") -> list[Chunk]:
-        """The chunks that lenses make of ``chunk``; ``content`` is ignored.
+        """Return the output chunks of lenses for ``chunk``; ``content`` is ignored.
 
         Raises :class:`LensError` with the errors of the first failed chunk, after ``prefix``.
         """
@@ -537,7 +537,7 @@ class LensSet(Operator):
         return out
 
     def outputs(self, chunk: Chunk) -> Iterator[LensOutput]:
-        """Each output chunk with its errors, in order. Collisions of lenses are reported with the first chunk."""
+        """Yield each output chunk with its errors, in order. Collisions of lenses are reported with the first chunk."""
         components = self._matched(chunk)
         if not components:
             if self.mode != "drop_unmatched":
@@ -576,7 +576,7 @@ class LensSet(Operator):
         return {c.descriptor.component for c in columns} & self.inputs
 
     def fate(self, kind: ChunkKind) -> Fate:
-        """Return the fate of a chunk, if it does not depend on the content."""
+        """Return the outcome for a chunk, if its header is sufficient."""
         if self.content is not None and not self.content.matches(kind.entity_path):
             return Fate.PASSED_ON
         if not is_property(kind.entity_path) and (
@@ -604,14 +604,16 @@ def _on_error(text: str, quarantine: Quarantine | None) -> OnError:
     if text not in get_args(OnError):
         raise ValueError(f"Unknown on_error '{text}', expected 'raise', 'skip', or 'quarantine'")
     if (text == "quarantine") != (quarantine is not None):
-        raise ValueError("on_error='quarantine' and `quarantine`, which takes the chunks, go together")
+        raise ValueError(
+            "on_error='quarantine' and `quarantine`, the function for failed chunks, must be given together"
+        )
     return cast("OnError", text)
 
 
 def apply_lenses(chunk: Chunk, lenses: Iterable[Lens] | Lens, output_mode: str = "forward_unmatched") -> list[Chunk]:
-    """Return the chunks that lenses make of ``chunk``, and the columns that no lens consumes; see :class:`LensSet`.
+    """Return the output chunks of lenses, and the columns that no lens consumed; see :class:`LensSet`.
 
-    If no lens matches, this is the chunk itself.
+    If no lens matches, the result is the chunk itself.
 
     Raises
     ------

@@ -58,10 +58,10 @@ _MOST: Final = 2**31
 """More bytes, or rows, than data in memory can have; the product of two such numbers is an int64."""
 
 
-DATA_ENDS_EARLY: Final = "have data that ends before the last of their rows; the values that are there are kept"
+DATA_ENDS_EARLY: Final = "have data that ends before the last row; the existing values are kept"
 """The remark of lenses on :attr:`RowLayout.short` data."""
 
-DATA_GOES_ON: Final = "have data behind the last of their rows, which is left out"
+DATA_GOES_ON: Final = "have data after the last row, which is left out"
 """The remark of lenses on :attr:`RowLayout.long` data."""
 
 

@@ -45,7 +45,7 @@ _OURS = "chunkmill"
 class Format:
     """A format: one row of the registry.
 
-    ``name`` is also that of Spark's data source (``chunkmill.name``); ``title`` is used in messages (``an MCAP``).
+    ``name`` is also the name in Spark's data source (``chunkmill.name``). ``title`` is used in messages (``an MCAP``).
     ``suffixes`` (in lower case) and ``magic`` (the first bytes) identify files. With a ``marker``, the format is a
     folder that contains a file with this path or pattern. ``file`` is the class for one file; its fields are the
     options.
@@ -69,24 +69,24 @@ class Format:
         return self.file.episodes is not RecordingFile.episodes
 
     def open(self, path: Location, given: Mapping[str, Any] | None = None) -> RecordingFile:
-        """Open one file of the format. It uses its own options among those ``given`` by name."""
+        """Open one file of the format, with those of the ``given`` options that the format has."""
         own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}
         return self.file(path, **own)
 
     def inspect(self, path: Location, given: Mapping[str, Any] | None = None) -> FileReport:
-        """The report on a file, opened with options. Raises ``ReadError`` if the file is missing or damaged."""
+        """Return the report on a file, opened with options. Raises ``ReadError`` if the file is missing or damaged."""
         return replace(self.open(path, given).report(), format=self.name)
 
     def choosing(self, episode: int | str | None) -> dict[str, Any]:
-        """Return the option that selects the episode of this number, or no option for None."""
+        """Return the option that selects an episode by its number; empty for None."""
         return {} if episode is None else {self.file.episode_option: episode}
 
     def begins(self, path: Location) -> bool:
-        """Return whether a file begins with the magic bytes of this format; its name is not used."""
+        """Return True if a file begins with the magic bytes of this format. Its name is not used."""
         return bool(self.magic) and _first_bytes(path).startswith(self.magic)
 
     def is_dataset(self, folder: Location) -> bool:
-        """Return whether a folder, or a prefix of an object store, is one input of this format."""
+        """Return True if a folder, or a prefix of an object store, is one input of this format."""
         return self.marker is not None and self.file.is_one_input(folder, self.marker)
 
 
@@ -117,7 +117,7 @@ FORMATS: Mapping[str, Format] = _Formats()
 
 
 def register(row: Format) -> None:
-    """Add a format: from now on commands, ingestions and new Spark sessions know it.
+    """Add a format to all commands, later ingestions and new Spark sessions.
 
     The code of its class is sent to Spark's workers. Call this when a program starts: running Spark sessions and tasks
     do not see new formats. Raises ``UsageError`` if the name, a suffix or an option belongs to another format.
@@ -146,14 +146,14 @@ def _load_installed() -> None:
         try:
             row = point.load()
             if not isinstance(row, Format):
-                raise UsageError(f"{point.value} is no chunkmill.readers.Format")
+                raise UsageError(f"{point.value} is not a chunkmill.readers.Format")
             if _rows.get(row.name) is row:  # its module registers it, too
                 continue
             for other in _rows.values():
                 _check_apart(row, other)
         except Exception as error:  # noqa: BLE001 (whatever a foreign module does, the others are read)
             why = f"{type(error).__name__}: {error}"
-            text = f"the format {point.name!r} of the package {package} is left out: {why}"
+            text = f"the format {point.name!r} of the package {package} is ignored: {why}"
             warnings.warn(text, ReadWarning, stacklevel=4)
         else:
             _add(row)
@@ -178,20 +178,20 @@ def _add(row: Format) -> None:
 
 def _check_apart(row: Format, other: Format) -> None:
     if row.name == other.name:
-        raise UsageError(f"there is a format {row.name!r} already")
+        raise UsageError(f"there is already a format {row.name!r}")
     for suffix in row.suffixes:
         if suffix in other.suffixes or suffix != suffix.lower() or not suffix.startswith("."):
             raise UsageError(
                 f"format {row.name!r}: {suffix!r} is the suffix of another format, or not a suffix",
-                hint="A suffix begins with a dot, is in lower case, and is that of one format only.",
+                hint="A suffix begins with a dot, is in lower case, and belongs to one format only.",
             )
     theirs = {o.name: o for o in other.options} | {o.flag: o for o in other.options if o.flag}
     for option in row.options:
         for other_option in (theirs.get(option.name), theirs.get(option.flag) if option.flag else None):
             if other_option is not None and other_option != option:
                 raise UsageError(
-                    f"format {row.name!r}: its option {option.name!r} differs from that of {other.name!r}",
-                    hint="Give it another name and flag, or use the other format's option.",
+                    f"format {row.name!r}: its option {option.name!r} differs from the option of {other.name!r}",
+                    hint="Rename the option and its flag, or reuse the option of the other format.",
                 )
 
 
@@ -202,12 +202,12 @@ def all_suffixes() -> tuple[str, ...]:
 
 
 def all_options() -> list[Option]:
-    """The options of all formats, each once."""
+    """The options of all formats, without duplicates."""
     return list({o.name: o for row in FORMATS.values() for o in row.options}.values())
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by field name, from options that are given by field name or flag.
+    """Convert options, by field name or flag, to options by field name.
 
     None and empty values are left out. Raises ``TypeError`` for a name that no format has.
     """
@@ -238,17 +238,17 @@ def format_of_name(name: str) -> Format | None:
 
 
 def is_rrd(name: str) -> bool:
-    """Return whether a file's name is that of an RRD."""
+    """Return True if the name of a file is that of an RRD."""
     return format_of_name(name) is RRD
 
 
 def rrd_suffix(name: str) -> str:
-    """The suffix of the RRD made from a file; a blueprint keeps its suffix."""
+    """Return the suffix for the RRD of a file; a blueprint keeps its suffix."""
     return ".rbl" if name.lower().endswith(".rbl") else ".rrd"
 
 
 def stem_of(name: str) -> str:
-    """A file's name without the suffix of its format, or else without its last suffix.
+    """Return the name of a file without the suffix of its format, or else without its last suffix.
 
     >>> stem_of("drive.v2.mcap.zst"), stem_of("drive.v2.txt")
     ('drive.v2', 'drive.v2')
@@ -263,7 +263,7 @@ def dataset_format(folder: Location) -> Format | None:
 
 
 def lands_whole(folder: Path) -> bool:
-    """Return whether an ingestion takes a folder as one input."""
+    """Return True if an ingestion treats a folder as one input."""
     return any(row.file.lands_whole and row.is_dataset(folder) for row in FORMATS.values())
 
 
@@ -278,12 +278,12 @@ def detect_format(path: Location) -> Format:
     if dataset is not None:
         return dataset
     if is_folder and isinstance(path, Path):
-        raise SourceMissingError("this is a folder", path=str(path), hint="Name a recording in it.")
+        raise SourceMissingError("this is a folder", path=str(path), hint="Give a recording in it.")
     if not exists(path):
         raise SourceMissingError("there is no such file", path=str(path), hint="Check the spelling of the path.")
     if isinstance(path, Path) and not path.is_file():
         raise ReadError(
-            "this is a pipe or a device, and recordings need random access",
+            "this is a pipe or a device, but recordings need random access",
             path=str(path),
             hint="Write it to a file first.",
         )

@@ -19,7 +19,7 @@ Ticks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TimelineReport:
-    """One timeline and its range in nanoseconds or sequence numbers. None means that no row has a time on it."""
+    """One timeline and its range, in nanoseconds or sequence numbers. The range is None if no row has a time."""
 
     name: str
     kind: TimelineKind
@@ -29,7 +29,7 @@ class TimelineReport:
 
 @dataclass(frozen=True, slots=True)
 class EntitySummary:
-    """One entity, or one topic of an MCAP. ``None`` means not known without reading the whole file.
+    """One entity, or one topic of an MCAP. ``None`` means unknown without reading the whole file.
 
     ``rate`` is in messages (or rows) per second, ``largest_gap`` in ns. If the times within chunks are not known,
     ``gap_at_least`` is a lower bound, from the headers of chunks.
@@ -51,7 +51,7 @@ class EntitySummary:
 
 @dataclass(frozen=True, slots=True)
 class OrderReport:
-    """Faults in the order of an entity's rows, as they are read.
+    """Faults in the row order of an entity.
 
     ``late_rows`` counts, for each timeline, rows with an earlier time than a row before them. ``late_chunks`` counts
     chunks that begin before the end of an earlier chunk. ``disagreeing`` has pairs of timelines that order the rows
@@ -66,7 +66,7 @@ class OrderReport:
 
     @property
     def is_fine(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no faults."""
         return not (self.late_rows or self.late_chunks or self.disagreeing)
 
 
@@ -82,12 +82,12 @@ class StoreReport:
 
     @property
     def rows(self) -> int | None:
-        """Rows of all entities."""
+        """The number of rows of all entities."""
         return _sum(e.rows for e in self.entities)
 
     @property
     def chunks(self) -> int | None:
-        """Chunks of all entities."""
+        """The number of chunks of all entities."""
         return _sum(e.chunks for e in self.entities)
 
     @property
@@ -98,7 +98,7 @@ class StoreReport:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReport:
-    """One column of a table. ``is_index``: it may be meant as a timeline; ``None``: not known."""
+    """One column of a table. ``is_index`` is true if it may be a timeline, ``None`` if unknown."""
 
     name: str
     type: str
@@ -115,7 +115,7 @@ class ColumnReport:
 class FileReport:
     """The report on a file and its stores, or on the columns of a table.
 
-    ``facts`` has the properties of this format only, by name.
+    ``facts`` has properties specific to the format, by name.
 
     ``notes`` are the file's own key/value pairs; ``format`` is the name of the format in the registry.
     """
@@ -128,7 +128,7 @@ class FileReport:
     notes: dict[str, str] = field(default_factory=dict)
     format: str = ""
     orders: tuple[OrderReport, ...] | None = None
-    """The orders of entities in which something is wrong; None: nobody looked."""
+    """The entities with faults in their row order; None if not checked."""
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as JSON text. Times are nanoseconds or sequence numbers; null means not known.

@@ -52,7 +52,7 @@ class Mp4Recording(FileSource):
 
     mp4_mode: str = option(
         "stream",
-        "MP4: store the video as samples, or as the whole file with the times of its frames.",
+        "MP4: store the video as samples, or as the whole file with the times of frames.",
         flag="--mp4-mode",
         choices=_MODES,
     )
@@ -178,7 +178,7 @@ class Mp4Recording(FileSource):
 
         if times and max(map(abs, times)) >= 1 << 63:
             raise ReadError(
-                "a sample is shown at a time beyond 64 bits of nanoseconds", path=path, offset=0, hint=_HINT
+                "the display time of a sample does not fit into 64 bits of nanoseconds", path=path, offset=0, hint=_HINT
             )
         kind = pa.timestamp("ns") if self.mp4_timeline_type == "timestamp_ns" else pa.duration("ns")
         return {self.timeline_name: pa.array(times, pa.int64()).view(kind)}
@@ -192,14 +192,14 @@ class Mp4Recording(FileSource):
         try:
             boxes = read_boxes(file)
         except UnsupportedError as error:
-            hint = 'An asset is an MP4 or QuickTime file; mode="stream" reads Matroska and WebM, too.'
+            hint = 'An asset must be an MP4 or QuickTime file; mode="stream" also supports Matroska and WebM.'
             raise UnsupportedError(error.message, path=file.path, offset=error.offset, hint=hint) from error
         what = "the length of a video as one asset"
         check_limit(file.size, MAX_CHUNK_UNCOMPRESSED, path=file.path, offset=0, what=what)
         with self._opened(file, 0) as opened:
             try:
                 if boxes.movie is None or b"moof" in boxes.kinds:
-                    raise NotPlainError("its index is in fragments")
+                    raise NotPlainError("its index is fragmented")
                 shown, timestamps = shown_frames(boxes.movie, 0).nanoseconds()
             except NotPlainError:
                 pts = np.sort(np.concatenate([np.zeros(0, np.int64), *(batch.pts for batch in opened.batches())]))
@@ -216,11 +216,11 @@ class Mp4TranscodeOptions:
     """Options for re-encoding a video, which loses some detail.
 
     ``output_codec`` is Rerun's ``VideoCodec`` or its number, as in ``VideoStream:codec``; by default the codec of the
-    file. With ``gop_size`` every group of pictures has exactly this number of frames. PyAV encodes on the CPU, without
-    a program ``ffmpeg``. ``try_gpu`` and ``ffmpeg_override`` therefore have no effect and give a ``ReadWarning``.
+    file. ``gop_size`` is the exact number of frames per group of pictures. PyAV encodes on the CPU, without a program
+    ``ffmpeg``. ``try_gpu`` and ``ffmpeg_override`` therefore have no effect and give a ``ReadWarning``.
 
-    Raises ``TypeError`` for a codec of another type, and ``UsageError`` for VP8, which cannot be written, and for a
-    group without frames.
+    Raises ``TypeError`` for a codec of another type, and ``UsageError`` for VP8, which cannot be encoded, and for a
+    ``gop_size`` below 1.
     """
 
     output_codec: Any = None
@@ -235,33 +235,33 @@ class Mp4TranscodeOptions:
             kind = type(self.output_codec).__name__
             raise TypeError(f"output_codec must be a rerun.components.VideoCodec, got {kind}")
         if self.codec_name == "vp8":
-            raise UsageError("there is no encoder of VP8", hint="H.264, H.265, AV1 and VP9 are written.")
+            raise UsageError("there is no encoder for VP8", hint="Encode as H.264, H.265, AV1 or VP9.")
         if self.gop_size is not None and not 0 < self.gop_size < 1 << 31:
-            raise UsageError(f"a key frame each {self.gop_size} frames")
+            raise UsageError(f"gop_size must be at least 1, not {self.gop_size}")
         for name in ("try_gpu", "ffmpeg_override"):
             if getattr(self, name):
-                text = f"{name} has no effect: PyAV encodes, which knows no GPU and no program ffmpeg"
+                text = f"{name} has no effect: PyAV encodes on the CPU, without a program ffmpeg"
                 warnings.warn(text, ReadWarning, stacklevel=4)
 
     @property
     def codec_name(self) -> str | None:
-        """The name of the codec, such as ``h264``; None for the codec of the file."""
+        """The name of the codec, such as ``h264``, or None for the codec of the file."""
         number = getattr(self.output_codec, "value", self.output_codec)
         return next((name for name, value in _CODECS.items() if value == number), None)
 
 
 class Mp4Reader(FrameReader):
-    """Read an MP4, QuickTime (``.mov``), Matroska (``.mkv``) or WebM file, also in fragments, as chunks.
+    """Read chunks from an MP4, QuickTime (``.mov``), Matroska (``.mkv``) or WebM file, also a fragmented one.
 
-    With ``mode="stream"`` a video track becomes a ``VideoStream``: a static codec, one chunk for each group of pictures
-    (with ``chunk_by_gop=False``, for each sample), and a true value for each key frame. Nothing is decoded. H.264 and
-    H.265 are in Annex B form with parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. The first track is
-    at ``entity_path``, the others at ``track_1`` … below it. With ``mode="asset"`` the file becomes an ``AssetVideo``,
+    With ``mode="stream"``, a video track becomes a ``VideoStream``: a static codec, one chunk per group of pictures
+    (with ``chunk_by_gop=False``, per sample), and one true value per key frame. Nothing is decoded. H.264 and H.265 are
+    in Annex B form with parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. The first track is at
+    ``entity_path``, the others at ``track_1`` … below it. With ``mode="asset"``, the file becomes an ``AssetVideo``,
     and each frame of its first track a ``VideoFrameReference``.
 
     Times are nanoseconds since the start of the presentation, by the file's edit list. Earlier samples that are only
-    needed for decoding have negative times. A ``ReadWarning`` is given for a rotated video, and for audio tracks, which
-    are not read. Videos with B-frames are re-encoded, or refused with ``b_frames="error"``.
+    needed for decoding have negative times. A ``ReadWarning`` reports a rotated video, and audio tracks, which are not
+    read. Videos with B-frames are re-encoded, or refused with ``b_frames="error"``.
 
     Plain MP4 files need no extra; other files need the extra ``video`` (PyAV). Errors in the file are raised when the
     stream is read.
@@ -279,7 +279,7 @@ class Mp4Reader(FrameReader):
     timeline_type
         ``"duration_ns"``, or ``"timestamp_ns"`` for the same numbers as timestamps since 1970.
     transcode
-        How the video is re-encoded; by default only videos with B-frames are.
+        How to re-encode the video; by default only videos with B-frames are re-encoded.
     entity_path
         By default the absolute path of the file.
     b_frames
@@ -342,7 +342,7 @@ class Mp4Reader(FrameReader):
         return self._file.entity
 
     def stream(self) -> LazyChunkStream:
-        """A lazy stream of the chunks; each terminal reads the file anew."""
+        """A lazy stream of the chunks; each terminal reads the file again."""
         return self._file.stream()
 
     def __repr__(self) -> str:

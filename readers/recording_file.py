@@ -40,11 +40,11 @@ _SMALL_BYTES = 512 * 2**20
 class Option:
     """One option of a format.
 
-    ``name`` is the field's name, and the name in Spark. ``flag`` is the name on the command line (None if it has no
-    flag), and in :class:`Ingest`. With ``many`` it may be repeated; in Spark, values are separated by commas. ``parse``
-    converts text to a value, or raises ``ValueError``; None if the option has no text form. ``switch`` is the value of
-    a flag without a value. If it is an error to use the option with a file of another format, ``refused`` describes the
-    option.
+    ``name`` is the name of the field, and the name in Spark. ``flag`` is the name on the command line (None if it has
+    no flag), and in :class:`Ingest`. With ``many`` the option may be repeated; in Spark, commas separate values.
+    ``parse`` converts text to a value, or raises ``ValueError``; None if the option has no text form. ``switch`` is the
+    value of a flag without an argument. With ``refused``, a description of the option, files of other formats raise an
+    error.
     """
 
     name: str
@@ -110,7 +110,7 @@ def recover_option() -> Any:
     """The option of formats of which a cut or damaged file can be recovered."""
     return option(
         False,
-        "Read the intact parts of a cut or damaged MCAP, bag or RRD, and report the loss.",
+        "Read the intact parts of a truncated or damaged MCAP, bag or RRD, and report the loss.",
         flag="--recover",
         switch=True,
     )
@@ -137,22 +137,22 @@ class FrameReader(ABC):
     """A reader that can return its recording as a DataFrame."""
 
     frame_index: ClassVar[str | None] = None
-    """The timeline that a DataFrame has as its index, unless another one is named."""
+    """The default timeline for the index of a DataFrame."""
 
     @abstractmethod
     def stream(self) -> LazyChunkStream:
         """A lazy stream of the chunks of the recording."""
 
     def values(self) -> LazyChunkStream:
-        """A lazy stream with the values for frames; by default the one of :meth:`stream`."""
+        """A lazy stream of the values for frames, by default :meth:`stream`."""
         return self.stream()
 
     def schema(self) -> Schema:
         """The timelines and components of :meth:`values`.
 
-        They are the possible columns of a frame. Raises ``ReadError``.
+        These are the possible columns of a frame. Raises ``ReadError``.
 
-        They are taken from the file's summary or footer if it is complete; otherwise the recording is read.
+        They come from the summary or footer of the file if it is complete; otherwise the recording is read.
         """
         from ..engine.stream import FrameRequest, value_columns
 
@@ -182,18 +182,18 @@ class FrameReader(ABC):
 
 @dataclass(frozen=True)
 class RecordingFile(FrameReader):
-    """One file or folder of a format, at ``path``. The other fields are the options. The constructor reads nothing."""
+    """One file or folder of a format at ``path``. The other fields are options. The constructor reads nothing."""
 
     path: Location
 
     episode_option: ClassVar[str] = "episode"
-    """The option that chooses one of :meth:`episodes`, by its number."""
+    """The option that selects one of :meth:`episodes`, by number."""
 
     marker_suffices: ClassVar[bool] = True
-    """Whether a folder that contains the marker of its format is one input, whatever else is in it."""
+    """Whether a folder with the marker of its format is one input."""
 
     lands_whole: ClassVar[bool] = False
-    """Whether an ingestion takes a folder of the format in its landing folder as one input."""
+    """Whether an ingestion treats a folder of the format as one input."""
 
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:
@@ -220,7 +220,7 @@ class RecordingFile(FrameReader):
         return [(None, self.stream())]
 
     def episodes(self) -> Sequence[Episode]:
-        """The recordings of a folder, which are separate inputs; empty for formats whose files are one input each."""
+        """The recordings of a folder, which are separate inputs; empty if a file is one input."""
         return ()
 
     def stamp(self) -> tuple[int, int]:
@@ -240,7 +240,7 @@ class RecordingFile(FrameReader):
         return FileReport(str(self.path), self.size(), (store,))
 
     def orders(self) -> tuple[OrderReport, ...]:
-        """Read all chunks, and return the entities whose rows are not in the order of their times.
+        """Read all chunks, and return the entities with rows out of time order.
 
         Raises ``ReadError``.
         """
@@ -275,7 +275,7 @@ class RecordingFile(FrameReader):
         return findings.verification()
 
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file, in bytes."""
         with self.open() as file:
             return file.seek(0, 2)
 
@@ -288,7 +288,7 @@ class RecordingFile(FrameReader):
         return BufferedReader(RemoteFile(self.path))
 
     def places(self) -> Iterator[Location]:
-        """Yield every path that reading may open, before links are followed: the file, or the folder with its content.
+        """Yield every path that reading may open, without following links: the file, or the folder with its content.
 
         A server refuses an input with a path outside its allowed folders.
         """
@@ -316,7 +316,7 @@ class FileSource(RecordingFile):
     """
 
     def stream(self) -> LazyChunkStream:
-        """A lazy stream of the chunks; each call reads the file anew."""
+        """A lazy stream of the chunks; each call reads the file again."""
         from ..engine.stream import LazyChunkStream
 
         return LazyChunkStream.from_source(replace(self, path=located(str(self.path))))
@@ -330,7 +330,7 @@ class FileSource(RecordingFile):
         return [str(self.path)]
 
     def splits(self) -> Sequence[Split]:
-        """The parts of the file that tasks read independently.
+        """Divide the file into parts that tasks read independently.
 
         By default it is one part, the whole file. Runs on the driver.
         """

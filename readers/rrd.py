@@ -26,16 +26,16 @@ from .recording_file import FrameReader
 
 
 class RrdReader(FrameReader):
-    """Read an RRD file, local or in an object store: its stores, and the chunks of each.
+    """Read the stores and chunks of an RRD file, local or in an object store.
 
-    Nothing is read before it is used. If the file has a footer, chunk headers are taken from it and payloads are read
-    on use. A file without a footer is scanned from its start.
+    The file is opened on first use. Chunk headers come from the footer, and payloads are read on use. A file without a
+    footer is scanned from its start.
 
     Guarantee: you get all chunks in the order of the file, or a ``ReadError`` that names the byte at which the file is
     damaged.
 
-    With ``recover``, a cut or damaged file gives its intact chunks instead. When the stream ends, a ``ReadWarning``
-    reports the loss: the recovered chunks, bytes and last times, and the reason why the recovery stops there.
+    With ``recover``, you get the intact chunks of a truncated or damaged file instead. When the stream ends, a
+    ``ReadWarning`` reports the loss: the recovered chunks, bytes and last times, and the reason for the end.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class RrdReader(FrameReader):
         return LazyChunkStream.from_source(RrdSource(file.path, chosen, opened=file))
 
     def recovery_report(self, *, store: StoreEntry | None = None) -> RecoveryReport:
-        """Report which parts of a store in a cut or damaged file can be recovered, and which are lost.
+        """Report the recoverable and the lost parts of a store in a truncated or damaged file.
 
         Reads the whole file.
         """
@@ -84,7 +84,7 @@ class RrdReader(FrameReader):
         return report
 
     def store(self, *, store: StoreEntry | None = None) -> LazyStore:
-        """Open one store by its manifest. Length, schema and summary need no chunk; chunks are read on use.
+        """Open one store by its manifest. Length, schema and summary are available without reading chunks.
 
         Raises ``RuntimeError`` for a file without a footer.
         """
@@ -118,7 +118,7 @@ class RrdReader(FrameReader):
             raise UsageError(
                 "No recording store found in RRD file",
                 path=str(self.path),
-                hint="It holds no chunk, or only blueprints; see blueprints().",
+                hint="The file has no chunks, or only blueprints; see blueprints().",
             )
         if len(recordings) > 1:
             warnings.warn(

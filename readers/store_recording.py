@@ -44,8 +44,8 @@ class StoreRecording(RecordingFile):
     Only what is live in the chosen version is there. A recording that is replaced meanwhile is read as it is then.
     """
 
-    recording: str | None = option(None, "Id of the recording of a store to read. Default: the first.")
-    version: int | None = option(None, "Version of a store to read. Default: the newest.", parse=_number)
+    recording: str | None = option(None, "Store: id of the recording to read. Default: the first.")
+    version: int | None = option(None, "Store: version to read. Default: the newest.", parse=_number)
 
     episode_option: ClassVar[str] = "recording"
 
@@ -53,10 +53,10 @@ class StoreRecording(RecordingFile):
         """Return the chunks of the recording. Warns if none was chosen and there are several."""
         live = self._live()
         if not live.recordings:
-            raise ReadError("the store holds no recording", path=str(self.path))
+            raise ReadError("the store has no recordings", path=str(self.path))
         if self.recording is None and len(live.recordings) > 1:
             warnings.warn(
-                f"{self.path} holds {len(live.recordings)} recordings; {live.recordings[0].recording_id!r} is read. "
+                f"{self.path} has {len(live.recordings)} recordings; {live.recordings[0].recording_id!r} is read. "
                 "Choose one with the option 'recording'.",
                 ReadWarning,
                 stacklevel=2,

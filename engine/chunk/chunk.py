@@ -290,7 +290,7 @@ class StoredColumns(Protocol):
     def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
         """Return the chunk with other ``values`` of some components, under a fresh id.
 
-        Row ids follow from the new id, unless they are kept. None if the columns have to be decoded for it.
+        Row ids are derived from the new id, unless ``keep_row_ids``. Return None if this requires decoding the columns.
         """
         ...
 
@@ -359,11 +359,11 @@ class Chunk:
         index: str | Iterable[str] | AutoIndex | None = AUTO_INDEX,
         entity_path: str | None = None,
     ) -> OnlyChunk | list[Chunk]:
-        """The chunk in a record batch that carries Rerun's schema metadata; ids are kept.
+        """Make the chunk of a record batch with Rerun's schema metadata; ids are kept.
 
-        The result can also be unpacked like a list of one chunk. Any other batch, and every call with ``index`` or
-        ``entity_path``, gives a list: one chunk with fresh ids for each entity, in the order of the entities' first
-        columns. Rows keep their order.
+        The result can also be unpacked like a list of one chunk. For any other batch, and with ``index`` or
+        ``entity_path``, the result is a list: one chunk with fresh ids for each entity, in the order of the entities'
+        first columns. Rows keep their order.
 
         ``index`` names the columns that are timelines (``int64``, ``timestamp[ns]``, ``duration[ns]``, without nulls).
         None means static data. By default the fields' metadata decides. Every other column is a component, one list or
@@ -433,7 +433,9 @@ class Chunk:
         timelines: Mapping[str, pa.Array],
         components: Sequence[tuple[ComponentDescriptor, pa.Array]],
     ) -> Chunk:
-        """Make a chunk from columns that need no check: equal lengths, no null times, rows in order. For readers.
+        """Make a chunk from columns without checking them, for readers.
+
+        Columns have equal lengths, times are not null, and rows are in order.
 
         ``timelines`` maps names to ``int64``, ``timestamp[ns]`` or ``duration[ns]`` arrays.
         """
@@ -445,7 +447,7 @@ class Chunk:
 
     @classmethod
     def lazy(cls, header: ChunkHeader | None, payload: Payload) -> Chunk:
-        """Make a chunk whose payload is loaded on first use. Without a header, any access loads it."""
+        """Make a chunk whose payload is loaded on first use. If ``header`` is None, any access loads the payload."""
         return cls(None, header, payload)
 
     @classmethod
@@ -481,8 +483,7 @@ class Chunk:
     def stored(self) -> StoredColumns | None:
         """Return the columns in their stored form, or None if they are already decoded.
 
-        None is also returned if this call has to decode them. For a chunk with the layout of an earlier chunk, it
-        decodes only requested columns.
+        None is also returned if the stored form of the chunk cannot be read column by column.
         """
         source = self._source
         load_stored = getattr(source, "load_stored", None)
@@ -514,12 +515,12 @@ class Chunk:
 
     @property
     def made(self) -> Payload | None:
-        """The columns in their stored form, if the chunk was made in this process and has them in memory."""
+        """The columns in their stored form, in memory, if the chunk was made in this process."""
         return self._made
 
     @property
     def byte_size(self) -> int:
-        """The size of the columns in memory or, if the payload is not loaded, its stored, compressed size, in bytes."""
+        """The size of the columns in memory, in bytes; if the payload is not loaded, its compressed size in storage."""
         if self._data is None:
             return int(getattr(self._source, "size", 0))
         if self._byte_size is None:
@@ -613,7 +614,7 @@ class Chunk:
         return Chunk(ChunkData(tuid.mint(), path, data.row_ids, data.timelines, data.components), None, None)
 
     def apply_lenses(self, lenses: Iterable[LensLike] | LensLike) -> list[Chunk]:
-        """Apply lenses, and return the chunks that they make and the columns that no lens consumes.
+        """Apply lenses, and return their output chunks and a chunk of the columns that no lens consumed.
 
         Each lens sees the original columns. If no lens matches, the chunk itself is returned. Raises ``ValueError`` if
         a lens cannot be used, or fails on the data.
@@ -723,7 +724,7 @@ def _kind(times: pa.Array) -> TimelineKind:
 
 
 def differing(a: pa.Array, b: pa.Array, tolerance: float = 0.0) -> npt.NDArray[np.bool_]:
-    """Tell of each row of two columns of one length, and of types that are alike, whether they differ; NaN equals NaN.
+    """Return, for each row, whether two columns of the same length and type differ; NaN equals NaN.
 
     >>> differing(pa.array([[1.0], [2.0], None]), pa.array([[1.0], [2.1], []])).tolist()
     [False, True, True]
@@ -754,7 +755,7 @@ def differing(a: pa.Array, b: pa.Array, tolerance: float = 0.0) -> npt.NDArray[n
 
 
 def plain_type(datatype: pa.DataType) -> str:
-    """The name of a type without names of list items, and without what may be null.
+    """The name of a type, without names of list items and without nullability.
 
     >>> plain_type(pa.list_(pa.field("element", pa.float64(), nullable=False))) == plain_type(pa.list_(pa.float64()))
     True

@@ -26,7 +26,7 @@ class TimeColumnLike(Protocol):
         ...
 
     def as_arrow_array(self) -> pa.Array:
-        """One time a row."""
+        """Return one time per row."""
         ...
 
 
@@ -135,7 +135,7 @@ def _partition(values: pa.Array, lengths: npt.ArrayLike) -> pa.ListArray:
 
 
 class LensLike(Protocol):
-    """A lens, as the package of lenses makes them: it makes columns of a component."""
+    """A lens of the package ``lenses``: it computes columns from a component."""
 
     @property
     def input_component(self) -> str:
@@ -148,10 +148,10 @@ class LensLike(Protocol):
 
 
 class SelectorLike(Protocol):
-    """A selector, as the package of lenses makes them: it makes values of the values of a component."""
+    """A selector of the package ``lenses``: it extracts values from a component."""
 
     def execute_per_row(self, source: pa.Array) -> pa.Array | None:
-        """Return the values of each row; None for nothing at all."""
+        """Return the values of each row, or None if there are no values at all."""
         ...
 
 
@@ -175,9 +175,9 @@ class DescriptorLike(Protocol):
 
 
 def descriptor_of(like: DescriptorLike | str, argument: str = "component") -> ComponentDescriptor:
-    """This project's descriptor for any object that describes a component.
+    """Convert any object that describes a component to a :class:`ComponentDescriptor`.
 
-    Raises ``TypeError``, with the name of the argument, for what does not.
+    Raises ``TypeError``, with the name of the argument, for other objects.
     """
     if isinstance(like, ComponentDescriptor):
         return like
@@ -201,7 +201,7 @@ def sequence_ticks(values: Iterable[Any]) -> npt.NDArray[np.int64]:
 
 
 def duration_ticks(values: Iterable[Any]) -> npt.NDArray[np.int64]:
-    """Nanoseconds of spans: seconds, ``timedelta`` or ``timedelta64``.
+    """Convert durations (seconds, ``timedelta`` or ``timedelta64``) to nanoseconds.
 
     >>> duration_ticks([1.5, timedelta(milliseconds=2)]).tolist()
     [1500000000, 2000000]
@@ -210,9 +210,9 @@ def duration_ticks(values: Iterable[Any]) -> npt.NDArray[np.int64]:
 
 
 def timestamp_ticks(values: Iterable[Any]) -> npt.NDArray[np.int64]:
-    """Nanoseconds since the Unix epoch: seconds, ``datetime`` (without a zone: UTC), ``datetime64``, Arrow scalars.
+    """Convert times (seconds, ``datetime``, ``datetime64``, Arrow scalars) to nanoseconds since the Unix epoch.
 
-    Raises ``ValueError`` for numbers that cannot be seconds, and for "not a time".
+    A ``datetime`` without a zone is in UTC. Raises ``ValueError`` for numbers that cannot be seconds, and for NaT.
 
     >>> timestamp_ticks([1.5, datetime(1970, 1, 2)]).tolist()
     [1500000000, 86400000000000]
@@ -221,9 +221,9 @@ def timestamp_ticks(values: Iterable[Any]) -> npt.NDArray[np.int64]:
 
 
 def numpy_ticks(values: npt.NDArray[Any] | np.datetime64 | np.timedelta64) -> npt.NDArray[np.int64]:
-    """Return the nanoseconds of times or spans of numpy. "Not a time" stays the smallest number.
+    """Convert times or durations of numpy to nanoseconds. NaT stays the smallest number.
 
-    Raises ``ValueError`` for what 64 bits do not hold: numpy wraps it around, and raises ``OverflowError`` since 2.5.
+    Raises ``ValueError`` for values that do not fit into 64 bits, which numpy before 2.5 wraps around.
 
     >>> numpy_ticks(np.array(["1970-01-02"], "M8[D]")).tolist()
     [86400000000000]
@@ -249,7 +249,9 @@ def _fits(value: Any, unit: str) -> bool:
 
 
 def _beyond(value: Any) -> ValueError:
-    return ValueError(f"{value!r} is more than 292 years from 1970, or from 0: 64 bits of nanoseconds do not hold it")
+    return ValueError(
+        f"{value!r} is more than 292 years from 1970, or from 0: it does not fit into 64 bits of nanoseconds"
+    )
 
 
 def _ticks(values: Iterable[Any], dtype: str, tick: Callable[[Any], int]) -> npt.NDArray[np.int64]:
@@ -331,7 +333,7 @@ def column_name(entity_path: str, component: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IndexColumnDescriptor:
-    """A timeline's column. To select one, use :class:`IndexColumnSelector`.
+    """The column of a timeline. To select one, use :class:`IndexColumnSelector`.
 
     >>> IndexColumnDescriptor("frame")
     Index(timeline:frame)
@@ -351,10 +353,10 @@ class IndexColumnDescriptor:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ComponentColumnDescriptor:
-    """A component's column on one entity. To select one, use :class:`ComponentColumnSelector`.
+    """The column of a component on one entity. To select one, use :class:`ComponentColumnSelector`.
 
-    ``datatype`` is the Arrow type as stored, ``list<T>``. ``is_static`` is true if some chunk holds the component
-    without a time. ``is_semantically_empty`` is true if all known values are nulls or empty lists.
+    ``datatype`` is the Arrow type as stored, ``list<T>``. ``is_static`` is true if some static chunk has the component.
+    ``is_semantically_empty`` is true if all known values are nulls or empty lists.
 
     >>> print(ComponentColumnDescriptor("/arm", "volume", is_static=True).name)
     /arm:volume
@@ -375,12 +377,12 @@ class ComponentColumnDescriptor:
 
     @property
     def is_property(self) -> bool:
-        """Return True if it belongs to the recording's properties, ``/__properties`` and below."""
+        """Return True if the column belongs to the properties of the recording, ``/__properties`` and below."""
         return is_property(self.entity_path)
 
     @property
     def is_tombstone(self) -> bool:
-        """Return True if its values only clear other components."""
+        """Return True if the values of the column only clear other components."""
         return self.component == _TOMBSTONE
 
     @property

@@ -37,7 +37,7 @@ def parse_entity_path(text: str) -> str:
 
 
 def split_parts(text: str) -> list[str]:
-    """The unescaped parts of an entity path in any spelling; empty parts are dropped."""
+    """Split an entity path, in any spelling, into unescaped parts; empty parts are dropped."""
     check_argument("entity_path", text, str)
     parts: list[str] = []
     part: list[str] = []
@@ -58,7 +58,7 @@ def split_parts(text: str) -> list[str]:
 
 
 def join_parts(parts: Sequence[str]) -> str:
-    """The canonical text of unescaped parts."""
+    """Join unescaped parts to the canonical text of the entity path."""
     return "/" + "/".join("".join(map(_escape, p)) for p in parts)
 
 
@@ -135,7 +135,7 @@ class ComponentDescriptor:
         )
 
     def with_builtin_archetype(self, archetype: str) -> ComponentDescriptor:
-        """Return the descriptor as a field of ``archetype``; the component's name then begins with its short name.
+        """Return the descriptor as a field of ``archetype``: its short name becomes the prefix of the component.
 
         >>> str(ComponentDescriptor("positions").with_builtin_archetype("rerun.archetypes.Points3D"))
         'Points3D:positions'
@@ -201,9 +201,9 @@ class ComponentRange:
 class ComponentHeader:
     """One component of a chunk.
 
-    ``datatype`` is the Arrow type of the column as stored, ``list<T>``. ``ranges`` has one entry for each timeline
-    of the chunk, in the order of :attr:`ChunkHeader.timelines`; it is empty in a static chunk.
-    ``is_empty``: every row is null or an empty list; ``None`` where that is not known without the payload.
+    ``datatype`` is the Arrow type of the column as stored, ``list<T>``. ``ranges`` has one entry for each timeline of
+    the chunk, in the order of :attr:`ChunkHeader.timelines`; it is empty in a static chunk. ``is_empty`` is true if
+    every row is null or an empty list; ``None`` if that is unknown without the payload.
     """
 
     descriptor: ComponentDescriptor
@@ -217,7 +217,7 @@ class ChunkHeader:
     """A chunk without its payload.
 
     ``chunk_id`` is the 16-byte TUID. ``timelines`` are sorted by name, ``components`` by (archetype with None first,
-    component, component type). Headers read from a footer lack the components that hold nothing but nulls.
+    component, component type). Headers read from a footer lack components with only nulls.
     """
 
     chunk_id: bytes
@@ -229,14 +229,14 @@ class ChunkHeader:
 
 
 def summarise_chunks(headers: Iterable[ChunkHeader]) -> str:
-    """One line for each chunk, sorted by entity path as text, static chunks first, then in the order given.
+    """Return one line per chunk, sorted by entity path as text, static chunks first, then in the given order.
 
     ::
 
         {entity_path} rows={n} static={True|False} timelines=[{names}] cols=[{timelines and components}]
 
-    Names stand in single quotes without escapes. Headers from an RRD's footer lack components without any value,
-    so these lack here, too.
+    Names are in single quotes without escapes. Headers from an RRD's footer lack components without any value, so the
+    lines lack them, too.
 
     >>> summarise_chunks([])
     ''
@@ -260,7 +260,7 @@ def _names(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChunkKind:
-    """As much of a chunk as selecting whole chunks needs; ``components`` None if they are not known."""
+    """The facts by which whole chunks are selected. ``components`` is None if they are not known."""
 
     entity_path: str
     is_static: bool
@@ -269,19 +269,19 @@ class ChunkKind:
 
 
 class Fate(Enum):
-    """The outcome of a step for a chunk."""
+    """The outcome of an operator for a whole chunk."""
 
     LEFT_OUT = 0
     PASSED_ON = 1
-    """It comes out as it came in."""
+    """The chunk passes unchanged."""
 
     LOOKED_INTO = 2
-    """Only the chunk itself can tell."""
+    """The operator has to read the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One index column: ``times`` has one non-null value a row, of the Arrow type of ``kind``."""
+    """One index column. ``times`` has one non-null value per row, of the Arrow type of ``kind``."""
 
     name: str
     kind: TimelineKind
@@ -304,7 +304,7 @@ class Timeline:
 
     @property
     def is_strict(self) -> bool:
-        """Return True if each time is later than that of the row before."""
+        """Return True if each time is later than the time of the previous row."""
         if not self._strict:
             values = self.ticks
             self._strict.append(tuid.all_true(values[:-1] < values[1:]))
@@ -315,7 +315,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component column: ``values`` is a ``list<T>`` array, one list or null a row."""
+    """One component column. ``values`` is a ``list<T>`` array, with one list or null per row."""
 
     descriptor: ComponentDescriptor
     values: pa.ListArray
@@ -340,13 +340,13 @@ class ChunkData:
     def fresh(
         cls, entity_path: str, length: int, timelines: tuple[Timeline, ...], components: tuple[Component, ...]
     ) -> ChunkData:
-        """Columns of ``length`` rows under a fresh chunk id, with row ids that follow from it."""
+        """Columns of ``length`` rows under a fresh chunk id, with row ids that are derived from it."""
         chunk_id = tuid.mint(length)
         return cls(chunk_id, entity_path, tuid.following(chunk_id, length), timelines, components, [True])
 
     @classmethod
     def join(cls, parts: Sequence[ChunkData], chunk_id: bytes) -> ChunkData:
-        """The rows of ``parts``, one after the other. All are of one :attr:`shape`, with the same types."""
+        """Concatenate the rows of ``parts``, which have the same :attr:`shape` and types."""
         first = parts[0]
         timelines = [part.timelines for part in parts]
         components = [part.components for part in parts]
@@ -366,7 +366,7 @@ class ChunkData:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Names and kinds of the timelines, and descriptors of the components: equal where columns are of one kind."""
+        """The names and kinds of the timelines, and the descriptors of the components."""
         return (*[(t.name, t.kind) for t in self.timelines], *[c.descriptor for c in self.components])
 
     @property
@@ -391,7 +391,7 @@ class ChunkData:
         return replace(self, chunk_id=tuid.mint())
 
     def slice(self, offset: int, length: int) -> ChunkData:
-        """``length`` rows from ``offset`` on, without a copy, under a fresh chunk id."""
+        """Return ``length`` rows from ``offset``, without a copy, under a fresh chunk id."""
         return ChunkData(
             tuid.mint(),
             self.entity_path,
@@ -401,7 +401,7 @@ class ChunkData:
         )
 
     def take(self, rows: npt.NDArray[np.int64]) -> ChunkData:
-        """The rows at ``rows`` in that order, ids of the rows kept, under the same chunk id."""
+        """Return the rows with the numbers ``rows``, in that order, with their row ids, under the same chunk id."""
         indices = pa.array(rows)
         return ChunkData(
             self.chunk_id,
@@ -412,7 +412,7 @@ class ChunkData:
         )
 
     def with_components(self, components: tuple[Component, ...]) -> ChunkData:
-        """Other component columns beside the same rows and timelines, under a fresh chunk id."""
+        """Replace the component columns; keep rows and timelines, under a fresh chunk id."""
         ordered = tuple(sorted(components, key=lambda c: c.descriptor.sort_key))
         return ChunkData(tuid.mint(), self.entity_path, self.row_ids, self.timelines, ordered, self._ascending)
 
@@ -480,7 +480,7 @@ def _component(
 
 
 class Payload(Protocol):
-    """The source of a chunk's record batch, for when somebody touches it. Payloads pickle."""
+    """The source of a chunk's record batch, which is loaded on first use. Payloads can be pickled."""
 
     def load(self) -> pa.RecordBatch:
         """Read, check and decode the record batch, with its Rerun schema metadata, as it was stored."""
@@ -532,7 +532,7 @@ def pickle_whole() -> None:
 
 
 def alike(types: Sequence[pa.DataType], others: Sequence[pa.DataType]) -> bool:
-    """Return True if types that are equal by ``==`` are equal in the metadata of their fields, too."""
+    """Return True if types are equal, including the metadata of their fields, which ``==`` ignores."""
     return all(datatype.equals(other, check_metadata=True) for datatype, other in zip(types, others, strict=True))
 
 
@@ -545,8 +545,9 @@ def _map(datatype: pa.MapType) -> tuple[Any, ...]:
 
 
 def is_plain(datatype: pa.DataType) -> bool:
-    """Return True if slices of joined arrays of the type equal the arrays, also in size. Dictionaries, views, unions,
-    runs and extensions do not.
+    """Return True if arrays of the type can be joined and sliced again without a change of size.
+
+    This excludes dictionaries, views, unions, run-end encoded and extension types.
     """
     if any(is_kind(datatype) for is_kind in _DATA_PLAIN):
         return True

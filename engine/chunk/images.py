@@ -109,17 +109,17 @@ def _encodings() -> pa.RecordBatch:
 
 
 def encoding_codes(encodings: pa.Array) -> pa.Array:
-    """The places (int32) of encodings in ``IMAGE_ENCODINGS``, null for those that are not there."""
+    """Return the indexes (int32) of encodings in ``IMAGE_ENCODINGS``; null for unknown ones."""
     return pc.index_in(encodings, _encodings()["name"])
 
 
 def is_depth(codes: pa.Array) -> pa.Array:
-    """Tell, for each encoding, whether it is of depth images (bool); null for unknown ones."""
+    """Return, for each encoding, whether it is for depth images (bool); null for unknown ones."""
     return _encodings()["depth"].take(codes)
 
 
 def image_formats(widths: pa.Array, heights: pa.Array, codes: pa.Array) -> pa.StructArray:
-    """Formats, as :data:`IMAGE_FORMAT`, of images in pixels (uint32) by their encodings' codes; null for unknown ones.
+    """Return :data:`IMAGE_FORMAT` values for sizes in pixels (uint32) and codes of encodings; null for unknown codes.
 
     >>> image_formats(pa.array([2], "uint32"), pa.array([1], "uint32"), encoding_codes(pa.array(["rgb8"])))[0].as_py()
     {'width': 2, 'height': 1, 'pixel_format': None, 'color_model': 2, 'channel_datatype': 6}

@@ -33,20 +33,20 @@ def _chunk_panel(title: str, chunk_id: str, data: ChunkData) -> str:
     facts = [counted(count, "row"), "" if data.timelines else "static", size(num_bytes), chunk_id]
     left = len(columns) - _MOST_COLUMNS
     if left > 0:
-        facts.append(f"{counted(left, 'column')} more than are shown")
+        facts.append(f"{counted(left, 'column')} not shown")
     first = columns[:_MOST_COLUMNS]
     head = [_head(name, values.type) for name, values in first]
     return panel(title, facts, table(head, _rows(first), count, kind="grid", most=_MOST_CHUNK_ROWS))
 
 
 def rows_panel(title: str, rows: pa.RecordBatch, *, is_all: bool) -> str:
-    """The first rows of a frame; ``is_all`` where there are no more."""
+    """A panel of the first rows of a frame; ``is_all`` says that there are no more."""
     columns = list(zip(rows.schema.names, rows.columns, strict=True))[:_MOST_COLUMNS]
     left = rows.num_columns - len(columns)
     facts = [
         counted(rows.num_columns, "column"),
         counted(len(rows), "row") if is_all else f"the first {counted(len(rows), 'row')}",
-        f"{counted(left, 'column')} more than are shown" if left else "",
+        f"{counted(left, 'column')} not shown" if left else "",
     ]
     head = [_head(name, values.type) for name, values in columns]
     return panel(title, facts, table(head, _rows(columns, len(rows)), len(rows), kind="grid"))

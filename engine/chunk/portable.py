@@ -33,7 +33,7 @@ _MOST_DIGITS: Final = 38
 
 
 def portable_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a file has values of a type. Raises ``ValueError`` if there is none.
+    """The type that represents a type in a Parquet file. Raises ``ValueError`` if there is none.
 
     >>> str(portable_type(pa.list_(pa.field("item", pa.uint8(), nullable=False))))
     'binary'
@@ -52,10 +52,10 @@ def portable_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([_portable_field(field) for field in kind])
     if kinds.is_map(kind):
         if portable_type(kind.key_type) != kind.key_type or portable_type(kind.item_type) != kind.item_type:
-            raise ValueError(f"maps with {kind.key_type} and {kind.item_type} have no form in Parquet")
+            raise ValueError(f"maps of {kind.key_type} to {kind.item_type} cannot be written to Parquet")
         return kind
     if kinds.is_interval(kind) or isinstance(kind, pa.BaseExtensionType):
-        raise ValueError(f"{kind} has no form in Parquet")
+        raise ValueError(f"{kind} cannot be written to Parquet")
     return kind
 
 
@@ -83,7 +83,7 @@ def _simple(kind: pa.DataType) -> pa.DataType | None:
 
 
 def to_portable(values: pa.Array) -> pa.Array:
-    """Values in their :func:`portable_type`.
+    """Convert values to their :func:`portable_type`.
 
     >>> to_portable(pa.array([[1, 2], None], pa.list_(pa.field("item", pa.uint8(), nullable=False)))).to_pylist()
     [b'\\x01\\x02', None]
@@ -115,7 +115,7 @@ def to_portable(values: pa.Array) -> pa.Array:
 
 
 def from_portable(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The inverse: values of a file as those of a type. Raises ``ValueError`` where they are none of it."""
+    """Convert values of a file back to a type. Raises ``ValueError`` if they do not fit it."""
     given = values.type
     if given.equals(kind, check_metadata=True) and str(given) == str(kind):
         return values

@@ -42,7 +42,7 @@ class Schema:
 
     @classmethod
     def from_headers(cls, headers: Iterable[ChunkHeader]) -> Schema:
-        """The union of the columns of chunks, made from their headers only.
+        """The union of the columns of chunks, from their headers only.
 
         If chunks disagree on the type of a timeline or component, the first chunk wins. Headers from an RRD's footer
         lack components without any value. To include those, use :meth:`from_arrow` with the footer's schema.
@@ -112,7 +112,7 @@ class Schema:
         component_type: str | None = None,
         include_properties: bool = False,
     ) -> list[ComponentColumnDescriptor]:
-        """The component columns that meet all conditions given.
+        """The component columns that match all given conditions.
 
         ``archetype`` is a full name (``rerun.archetypes.Points3D``), its last part (``Points3D``), or one of Rerun's
         archetype classes. Columns of recording properties are left out unless ``include_properties``.
@@ -201,7 +201,7 @@ class Schema:
 
 
 def columns_of_headers(headers: Iterable[ChunkHeader]) -> Schema:
-    """The columns that chunks with times have, one for each type of a component."""
+    """The columns of chunks with times; a component has one column for each of its types."""
     indexes: dict[str, IndexColumnDescriptor] = {}
     components: dict[tuple[str, ComponentDescriptor, pa.DataType], ComponentColumnDescriptor] = {}
     for header in headers:
@@ -255,7 +255,7 @@ _FLAGS = {
 def to_arrow_schema(
     indexes: Sequence[IndexColumnDescriptor], components: Sequence[ComponentColumnDescriptor]
 ) -> pa.Schema:
-    """One field a column, after one for the row ids; no metadata of its own."""
+    """The schema as Arrow fields: row ids, then one field per column; without schema metadata."""
     timelines = (index_field(index.name, index.kind) for index in indexes)
     return pa.schema([row_id_field(), *timelines, *map(_component_field, components)])
 
@@ -273,7 +273,7 @@ def _column_metadata(descriptor: ComponentDescriptor, entity_path: str, flags: t
 
 
 def columns_of_arrow(schema: pa.Schema) -> tuple[list[IndexColumnDescriptor], list[ComponentColumnDescriptor]]:
-    """The columns that the fields describe; raises ``ValueError`` for a timeline of an impossible type."""
+    """The columns described by Arrow fields. Raises ``ValueError`` if the type of a timeline is invalid."""
     indexes, components = [], []
     for field in schema:
         metadata = text_metadata(field.metadata)
@@ -288,7 +288,7 @@ def columns_of_arrow(schema: pa.Schema) -> tuple[list[IndexColumnDescriptor], li
 def _index(name: str, datatype: pa.DataType) -> IndexColumnDescriptor:
     kind = TimelineKind.of(datatype)
     if kind is None:
-        raise ValueError(f"the timeline '{name}' has the type {datatype}, which is not a type of a timeline")
+        raise ValueError(f"the timeline '{name}' has the type {datatype}, which timelines cannot have")
     return IndexColumnDescriptor(name, kind)
 
 

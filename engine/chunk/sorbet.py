@@ -24,13 +24,13 @@ _DESCRIPTOR_KEYS = ("rerun:archetype", "rerun:component_type")
 
 
 def data_to_batch(data: ChunkData) -> pa.RecordBatch:
-    """The batch that Rerun would write for ``data``."""
+    """The record batch that Rerun would write for ``data``."""
     columns = [data.row_ids, *(t.times for t in data.timelines), *(c.values for c in data.components)]
     return pa.RecordBatch.from_arrays(columns, schema=batch_schema(data))
 
 
 def batch_schema(data: ChunkData) -> pa.Schema:
-    """The schema of that batch."""
+    """The schema of the record batch that Rerun would write for ``data``."""
     fields = [row_id_field(data.ids_ascend)]
     fields += [index_field(t.name, t.kind, t.is_sorted) for t in data.timelines]
     fields += [component_field(c.descriptor, c.values.type) for c in data.components]
@@ -76,7 +76,7 @@ def descriptor_metadata(descriptor: ComponentDescriptor) -> dict[str, str]:
 
 
 def descriptor_in(metadata: dict[str, str], component: str) -> ComponentDescriptor:
-    """The inverse, for ``component``."""
+    """The descriptor of ``component`` in the metadata of a field; the inverse of :func:`descriptor_metadata`."""
     return ComponentDescriptor(component, *map(metadata.get, _DESCRIPTOR_KEYS))
 
 
@@ -87,7 +87,7 @@ def component_metadata(descriptor: ComponentDescriptor) -> pa.KeyValueMetadata:
 
 
 def data_from_batch(batch: pa.RecordBatch) -> ChunkData:
-    """Return the chunk in ``batch``; older versions are migrated. Raises ``ValueError`` with what is wrong.
+    """Return the chunk in ``batch``; older versions are migrated. Raises ``ValueError`` if the batch is not a chunk.
 
     ``rerun:is_sorted`` is not trusted: sortedness is computed when it is needed.
     """
@@ -95,9 +95,9 @@ def data_from_batch(batch: pa.RecordBatch) -> ChunkData:
 
 
 def data_with_layout(batch: pa.RecordBatch) -> tuple[ChunkData, BatchLayout | None]:
-    """Like :func:`data_from_batch`, and how to do the same with other batches of this schema.
+    """Return the chunk in ``batch``, and the layout for other batches of this schema.
 
-    No layout where more has to be done than to take columns as they are.
+    The layout is None if columns have to be converted.
     """
     given, batch = batch, migrate(batch)
     metadata = text_metadata(batch.schema.metadata)
@@ -130,14 +130,14 @@ def data_with_layout(batch: pa.RecordBatch) -> tuple[ChunkData, BatchLayout | No
 
 
 class BatchLayout(NamedTuple):
-    """The roles of a batch's columns: the timelines and components of a chunk, in its order; row ids come first."""
+    """The positions of timelines and components in the columns of a batch, in the order of the chunk."""
 
     entity_path: str
     timelines: tuple[tuple[int, str, TimelineKind], ...]
     components: tuple[tuple[int, ComponentDescriptor], ...]
 
     def chunk(self, batch: pa.RecordBatch, chunk_id: bytes) -> ChunkData | None:
-        """Return the data of a batch of this schema like :func:`data_from_batch`, or None if that would refuse it."""
+        """Return the chunk in a batch of this schema, or None if :func:`data_from_batch` would raise an error."""
         columns = batch.columns
         if columns[0].null_count or any(columns[i].null_count for i, _, _ in self.timelines):
             return None
@@ -252,7 +252,7 @@ _RUST_NAMES = {
 
 
 def rust_type_name(datatype: pa.DataType) -> str:
-    """A scalar Arrow type as Rerun's messages spell it, for example ``Timestamp(µs)`` or ``Int32``."""
+    """The name of a scalar Arrow type in Rerun's messages, such as ``Timestamp(µs)`` or ``Int32``."""
     text = str(datatype)
     if pa.types.is_temporal(datatype) and "[" in text:
         base, _, unit = text.rstrip("]").partition("[")

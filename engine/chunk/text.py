@@ -388,7 +388,7 @@ def date64_text(milliseconds: int, datatype: pa.DataType) -> str:
 
 
 def timestamp_text(ticks: int, datatype: pa.DataType, zone: tzinfo | None) -> str:
-    """A point in time, in ``zone`` and with its offset when there is one (``Z`` for none).
+    """The text of a point in time in ``zone``, with the offset of the zone (``Z`` without a zone).
 
     >>> timestamp_text(1_700_000_000_500, pa.timestamp("ms"), None)
     '2023-11-14T22:13:20.500'
@@ -522,9 +522,9 @@ def format_chunk(data: ChunkData, *, width: int = 240, redact: bool = False, tri
 def format_batch(
     batch: pa.RecordBatch, *, most: int | None = None, redact: bool = False, trim_metadata_keys: bool = True
 ) -> str:
-    """The columns and rows of a batch, which has some columns, with its metadata where it has some.
+    """Format the columns, rows and metadata of a batch with at least one column.
 
-    ``most`` is the largest width of a column; the others as for :func:`format_chunk`.
+    ``most`` is the largest width of a column. For the other parameters, see :func:`format_chunk`.
     """
     header = [_header(field, redact, trim_metadata_keys) for field in batch.schema]
     texts = [_cells(f, c, redact) for f, c in zip(batch.schema, batch.columns, strict=True)]
@@ -707,7 +707,7 @@ _NARROW_FORMATS = frozenset(range(0x600, 0x605)) | {0x6DD} | {0xFFF9, 0xFFFA, 0x
 
 
 def width_of(text: str) -> int:
-    """Columns of ``text`` in a terminal; an emoji sequence counts as the one picture that it shows.
+    """The width of ``text`` in a terminal, in columns; an emoji sequence counts as one emoji.
 
     >>> width_of("abc"), width_of("日本"), width_of("e\\u0301"), width_of("👩‍👩‍👧")
     (3, 4, 1, 2)
@@ -735,7 +735,7 @@ def width_of(text: str) -> int:
 
 
 def clusters(text: str) -> Iterator[str]:
-    """The characters of ``text``, each with what joins it.
+    """The characters of ``text``, each together with its combining characters.
 
     >>> [len(c) for c in clusters("e\\u0301x❤️")]
     [2, 1, 2]

@@ -36,24 +36,24 @@ T = TypeVar("T")
 
 
 class Minter(Protocol):
-    """Gives ids that ascend. Not for two threads at once."""
+    """Makes ascending ids. Not thread-safe."""
 
     @property
     def stamp(self) -> int | None:
-        """The time of all its ids, which no other id has; None if others have it, too."""
+        """The time in all ids of this minter, or None if ids of other minters may have the same time."""
         ...
 
     def mint(self, rows: int = 0) -> bytes:
-        """A new TUID; the ``rows`` that follow it (:func:`following`) are given to nobody else."""
+        """Make a TUID, and reserve the ``rows`` TUIDs after it (:func:`following`)."""
         ...
 
     def before(self) -> Minter:
-        """Another minter, all of whose ids come before those of this one."""
+        """Return a minter whose ids are all smaller than those of this one."""
         ...
 
 
 def stamps_of(tuids: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """The times of ids, which are the rows of an array."""
+    """The times in an array of ids, one id per row."""
     return np.ascontiguousarray(tuids[:, :8]).view(_BIG_ENDIAN).reshape(-1).astype(np.uint64)
 
 
@@ -137,9 +137,9 @@ _clock = _Clock()
 
 
 def mint(rows: int = 0) -> bytes:
-    """A new TUID: in a task the next of that task, else larger than all that this thread minted before.
+    """Make a TUID. It is larger than all earlier ones of the task, or outside of tasks, of the thread.
 
-    The ``rows`` TUIDs that follow it (:func:`following`) are given to nobody else.
+    The ``rows`` TUIDs after it (:func:`following`) are reserved.
     """
     here = find(Minting)
     return lasting(_ByClock).mint(rows) if here is None else here.minter.mint(rows)
@@ -147,11 +147,10 @@ def mint(rows: int = 0) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RunIds:
-    """The ids of a run: each task has its own, all of them after those of the tasks before it. It pickles.
+    """The ids of a run. Those of a task are larger than those of earlier tasks. Can be pickled.
 
-    They depend on nothing but when the run began, the number of the task, and what the task minted before. So one that
-    is tried again mints the same ids, and two runs mint the same but for their beginnings. Ids of a later run of this
-    process are larger; those of other processes differ.
+    An id depends only on the start of the run, the number of the task, and the number of earlier ids in the task. So a
+    retried task makes the same ids. Ids of a later run in this process are larger; ids of other processes differ.
     """
 
     stamp: int
@@ -160,16 +159,16 @@ class RunIds:
 
     @classmethod
     def begin(cls) -> RunIds:
-        """Return the ids of a run that begins now. Within a task of another run that task's ids continue."""
+        """Return the ids of a run that begins now. Within a task of another run, continue the ids of that task."""
         here = find(Minting)
         return cls(_clock.next(), secrets.randbits(_RANDOM_BITS), None if here is None else _Shared(here.minter))
 
     def task(self, index: int) -> Minter:
-        """The ids of task ``index``, from the first."""
+        """Return a minter for the ids of task ``index``, from the first."""
         return self.shared or _Counter(self.stamp + 2 * index + 1, self.counter)
 
     def after(self, tasks: int) -> RunIds:
-        """Return the ids for work on the output of so many tasks."""
+        """Return the ids for a stage after ``tasks`` tasks."""
         return RunIds(self.stamp + 2 * tasks, self.counter, self.shared)
 
     def __reduce__(self) -> tuple[type[RunIds], tuple[int, int]]:
@@ -178,28 +177,28 @@ class RunIds:
 
 @contextmanager
 def minted_by(minter: Minter) -> Iterator[None]:
-    """Let ``minter`` mint what this thread mints in a block."""
+    """Make all ids of this thread with ``minter`` during the block."""
     context = TaskContext(Minting(minter))
     with context.ending(), context.entered():
         yield
 
 
 def minting(minter: Minter, items: Iterable[T]) -> Generator[T, None, Any]:
-    """Give ``items``; while one of them is made, ``minter`` mints.
+    """Yield ``items``; ids made while an item is computed come from ``minter``.
 
-    Between two of them it does not: runs whose results are taken in turns keep to their own ids.
+    So several runs can be iterated in turns, each with its own ids.
     """
     return (yield from TaskContext(Minting(minter)).run(items))
 
 
 def given(items: Iterable[T]) -> Iterator[T]:
-    """Iterate over items that a task is given. Ids minted while making one come before all of the task's own."""
+    """Iterate over the inputs of a task. Ids made while an input is computed are smaller than the task's own."""
     here = find(Minting)
     return iter(items) if here is None else minting(here.minter.before(), items)
 
 
 def following(tuid: bytes, count: int) -> pa.Array:
-    """Row ids derived from a chunk id: its counter plus 1, 2, … ``count``, as ``fixed_size_binary(16)``.
+    """Derive row ids from a chunk id: its counter plus 1, 2, … ``count``, as ``fixed_size_binary(16)``.
 
     >>> [v.as_py().hex() for v in following(bytes(16), 2)]
     ['00000000000000000000000000000001', '00000000000000000000000000000002']
@@ -258,5 +257,5 @@ def is_sorted(ids: pa.Array) -> bool:
 
 
 def all_true(flags: npt.NDArray[np.bool_]) -> bool:
-    """``flags.all()``; of a thousand flags in 1.2 us instead of 3.4, which every chunk takes several times."""
+    """A faster ``flags.all()``: 1.2 instead of 3.4 us for a thousand flags, several times per chunk."""
     return 0 not in flags.tobytes()

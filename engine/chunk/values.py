@@ -65,7 +65,7 @@ Origin = tuple[str, str]
 
 
 class TimeBounds(NamedTuple):
-    """Rows on ``timeline`` from ``start`` (inclusive) to ``end`` (exclusive), ns or sequence numbers; None: open."""
+    """A range of rows on ``timeline``: from ``start`` up to, not including, ``end``; None means no bound."""
 
     timeline: str
     start: int | None = None
@@ -73,11 +73,11 @@ class TimeBounds(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Return True if all rows on the timeline are inside."""
+        """Return True if the range has no bounds."""
         return self.start is None and self.end is None
 
     def rows(self, data: ChunkData) -> np.ndarray | None:
-        """Return a mask of rows inside the bounds, or None for all. Without such times no row is inside."""
+        """Return a mask of rows in the range, or None for all. Chunks without the timeline have no row in it."""
         line = timeline_called(self.timeline, [t.name for t in data.timelines])
         if line is None:
             return np.zeros(data.num_rows, np.bool_)
@@ -91,12 +91,12 @@ class TimeBounds(NamedTuple):
 
 
 class Projection(NamedTuple):
-    """The columns in demand, by name; None: all. Nothing else need be decoded."""
+    """The names of the columns to decode; None means all."""
 
     names: tuple[str, ...] | None = None
 
     def keeps(self, text: str) -> bool:
-        """Return True if a value may be needed: a field of a message by its path, or a component by its short name.
+        """Return True if the field of a message (a path), or the component (a short name), may be needed.
 
         >>> wanted = Projection(("pose.x", "geometry_msgs.msg.Pose:header", "/arm:Scalars:scalars"))
         >>> [wanted.keeps(text) for text in ("pose", "pose.x", "pose.y", "header.stamp", "scalars")]
@@ -107,7 +107,7 @@ class Projection(NamedTuple):
         return any(_overlap(text, name.partition(" (")[0].rpartition(":")[2]) for name in self.names)
 
     def has(self, component: str, datatype: pa.DataType) -> bool:
-        """Return True if a component, or a field of it where it holds messages, is one of the columns."""
+        """Return True if a component, or a field of its messages, is one of the columns."""
         if not is_message(component, datatype):
             return self.keeps(_short(component))
         return any(self.keeps(field.name) for field in datatype.value_type)
@@ -163,10 +163,11 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class ValueSchema:
-    """The columns of value rows, and where in chunks the values of each are.
+    """The columns of value rows, and their sources in chunks.
 
-    ``sources`` says for each component on an entity which fields of it (none: all of it) are which column; ``singles``
-    are the components of which each row has at most one value, so that a column holds the value and no list.
+    ``sources`` maps each component of an entity to pairs of a field (an empty path means the whole component) and the
+    number of its column. ``singles`` are the components with at most one value per row; their columns have values
+    instead of lists.
     """
 
     columns: tuple[ValueColumn, ...]
@@ -177,10 +178,10 @@ class ValueSchema:
     def of(
         cls, schema: Schema, singles: Collection[Origin] = (), *, entities: bool = False, flatten: bool = False
     ) -> ValueSchema:
-        """The columns of rows of what a schema has.
+        """The columns of value rows for a schema of components.
 
-        ``singles``: components with at most one value per row, beside messages. With ``entities`` a column says of each
-        row which entity it is of. With ``flatten`` each field of a struct is a column, not the struct.
+        ``singles`` are the components, other than messages, with at most one value per row. With ``entities``, a column
+        has the entity of each row. With ``flatten``, each field of a struct is a column, instead of the struct.
         """
         times = [ValueColumn(i.name, i.kind.arrow_type, i.name) for i in schema.index_columns()]
         head = [*([ValueColumn(ENTITY_PATH, pa.string())] if entities else []), *times]
@@ -197,22 +198,22 @@ class ValueSchema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The schema of the rows; every column may hold nulls."""
+        """The schema of the rows; every column is nullable."""
         return pa.schema([(column.name, column.datatype) for column in self.columns])
 
     def timeline(self, name: str) -> ValueColumn:
-        """The column of the timeline that a name means. Raises ``UsageError``."""
+        """The column of a timeline, by its full or short name. Raises ``UsageError`` if there is none."""
         times = {column.timeline: column for column in self.columns if column.timeline is not None}
         line = timeline_called(name, times)
         if line is None:
-            raise UsageError(f"there is no timeline {name!r} here", hint=alternatives(name, list(times)))
+            raise UsageError(f"there is no timeline {name!r}", hint=alternatives(name, list(times)))
         return times[line]
 
     def select(self, names: Iterable[str]) -> ValueSchema:
-        """Only these columns, in this order; a name may be the path of a field in a struct, ``header.stamp.sec``.
+        """Select columns, in this order; a name may be the path of a field in a struct, ``header.stamp.sec``.
 
-        The name of a struct that was flattened means all its fields. A timeline that is chosen by its short name,
-        ``log_time``, is a column of that name. Raises ``UsageError`` for what is not there.
+        The name of a flattened struct selects all its fields. A timeline selected by its short name, ``log_time``,
+        becomes a column of that name. Raises ``UsageError`` for unknown columns.
         """
         wanted: dict[str, tuple[int, Path]] = {}
         for name in names:
@@ -247,10 +248,10 @@ class ValueSchema:
         raise UsageError(f"there is no column {name!r}", hint=alternatives(name, list(at)))
 
     def batches(self, chunks: Iterable[ChunkData], bounds: TimeBounds | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of chunks (``Chunk.data``), a batch for each that has any, in their order, as :attr:`arrow` says.
+        """Yield one batch of rows, with the schema :attr:`arrow`, for each chunk (``Chunk.data``) that has rows.
 
-        A component that the schema does not know is left out; one that a chunk does not have is null. Raises
-        ``UsageError`` where a row has several values of a component that is said to have one.
+        Components that are not in the schema are left out; components that a chunk lacks are null. Raises
+        ``UsageError`` if a row has several values of a component of ``singles``.
         """
         for data in chunks:
             inside = None if bounds is None else bounds.rows(data)
@@ -277,7 +278,7 @@ class ValueSchema:
                     made[i] = _retyped(array, self.columns[i].datatype)
                 elif sum(path == other for other, _ in wanted) == 1:
                     raise UsageError(
-                        f"{origin[1]} on {origin[0]} holds {array.type} here, and {self.columns[i].datatype} elsewhere",
+                        f"{origin[1]} on {origin[0]} has two types: {array.type} and {self.columns[i].datatype}",
                         hint="Its definition changes within the input: read the parts separately.",
                     )
         arrays = [
@@ -317,7 +318,7 @@ def is_message(component: str, datatype: pa.DataType) -> bool:
 
 
 def timeline_called(name: str, timelines: Collection[str]) -> str | None:
-    """Find a timeline by its name, or by the short one of an MCAP's times. Return None if there is none.
+    """Find a timeline by its name, or by the short name of an MCAP time. Return None if there is none.
 
     >>> timeline_called("log_time", ["message_log_time", "message_publish_time"])
     'message_log_time'
@@ -420,13 +421,13 @@ def _has_path(kind: pa.DataType, path: Path) -> bool:
 
 
 def alternatives(name: str, choices: Sequence[str]) -> str:
-    """Suggest the nearest of the names that there are, or list them.
+    """Suggest the nearest existing names, or list them.
 
     >>> alternatives("/imuu", ["/imu", "/gps"]), alternatives("/lidar", ["/imu", "/gps"])
     ('Did you mean /imu?', 'There are: /imu, /gps.')
     """
     if not choices:
-        return "There is none at all."
+        return "There are none."
     near = difflib.get_close_matches(name, choices, 3)
     return f"Did you mean {', '.join(near)}?" if near else f"There are: {', '.join(choices[:40])}."
 
@@ -481,14 +482,14 @@ def _retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def pandas_of(table: pa.Table, *, is_indexed: bool) -> pandas.DataFrame:
-    """A table as a pandas DataFrame; where it ``is_indexed``, the first column becomes the index."""
+    """Convert a table to a pandas DataFrame; with ``is_indexed``, the first column becomes the index."""
     _check_installed("pandas")
     frame: pandas.DataFrame = table.to_pandas()
     return frame.set_index(table.column_names[0]) if is_indexed else frame
 
 
 def polars_of(table: pa.Table) -> polars.DataFrame:
-    """A table as a polars DataFrame."""
+    """Convert a table to a polars DataFrame."""
     _check_installed("polars")
     import polars
 
@@ -506,9 +507,9 @@ def _check_installed(library: str) -> None:
 
 
 def json_of(value: pa.Scalar) -> Any:
-    """A value as JSON data.
+    """Convert a value to JSON data.
 
-    Times are text in ISO 8601, durations nanoseconds, bytes base64, and what JSON lacks is text.
+    Times become ISO 8601 text, durations nanoseconds, bytes base64, and other types text.
 
     >>> [json_of(value) for value in pa.array([1.5, None, float("nan")])]
     [1.5, None, 'NaN']

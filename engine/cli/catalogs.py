@@ -104,8 +104,8 @@ def show_dataset(lake: str, dataset: str | None, everything: bool, as_json: bool
 @catalog.command("create")
 @_LAKE
 @click.argument("name")
-@click.option("--url", metavar="STORE", help="A store of recordings to use as the dataset, which stays where it is.")
-@click.option("--exist-ok", is_flag=True, help="Succeed if there is a dataset of this name already.")
+@click.option("--url", metavar="STORE", help="An existing store of recordings to use, in place, as the dataset.")
+@click.option("--exist-ok", is_flag=True, help="Succeed if the dataset already exists.")
 @DEBUG
 def create_dataset(lake: str, name: str, url: str | None, exist_ok: bool, debug: bool) -> None:
     """Create a dataset in LAKE, empty or from a store; the catalog is created if missing."""
@@ -121,7 +121,7 @@ def create_dataset(lake: str, name: str, url: str | None, exist_ok: bool, debug:
 @click.argument("name")
 @DEBUG
 def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
-    """Give ENTRY of LAKE, a dataset or a table, another NAME."""
+    """Rename ENTRY of LAKE, a dataset or a table, to NAME."""
     from .catalog_display import kind_of
 
     with reported(debug=debug):
@@ -139,8 +139,8 @@ def rename_entry(lake: str, entry: str, name: str, debug: bool) -> None:
 def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
     """Remove entries, datasets or tables, from LAKE.
 
-    Recordings are not deleted, except those in the catalog's own folder: these are kept for at least a week, and
-    `chunkmill catalog create --url` restores them meanwhile. The data of tables is not deleted.
+    Recordings outside the catalog's folder and the data of tables are not deleted. Recordings in the catalog's folder
+    are kept for at least a week; until then `chunkmill catalog create --url` restores them.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -179,8 +179,8 @@ def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: boo
 def maintain_catalog(lake: str, debug: bool) -> None:
     """Compact all of LAKE, and remove files that have been unused for a week.
 
-    Unused files include incomplete files of killed processes. Registered tables are not changed. Recordings that lack
-    times or statistics of values get them: on Spark, if there are many bytes.
+    Unused files include incomplete files of killed processes. Registered tables are not changed. Missing times and
+    statistics of recordings are computed, for many bytes on Spark.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -191,7 +191,7 @@ def maintain_catalog(lake: str, debug: bool) -> None:
 @_LAKE
 @click.argument("dataset")
 @click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
-@click.option("--force", is_flag=True, help="Remove tags whose versions have data of these segments.")
+@click.option("--force", is_flag=True, help="Remove tags of versions that contain these segments.")
 @click.option(
     "--export", "exports", multiple=True, metavar="FOLDER", help="Look for exports below this folder too; repeatable."
 )
@@ -208,9 +208,9 @@ def forget_segments(
 ) -> None:
     """Remove all data of each SEGMENT of DATASET from LAKE permanently, and report data that is out of reach.
 
-    Removed are chunks, earlier versions of the dataset, search indexes, properties, rows of tables and views, and files
-    of the segment in the folder of LAKE. If the command is interrupted, run it again to complete it. The exit code is 1
-    if something is left in the folder of LAKE.
+    This removes chunks, earlier versions of the dataset, search indexes, properties, rows of tables and views, and
+    files of the segment in the folder of LAKE. If the command is interrupted, run it again to complete it. The exit
+    code is 1 if something is left in the folder of LAKE.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -233,8 +233,8 @@ def forget_segments(
 def copy_catalog(lake: str, destination: str, as_json: bool, debug: bool, quiet: bool) -> None:
     """Copy LAKE to DEST, a folder or a URL, or update the copy there; then check the copy.
 
-    The copy has one version of LAKE, and each file is verified by its digest. If the command is interrupted, run it
-    again to complete it. Recordings that were registered in place are not copied; a warning names them.
+    The copy has one version of LAKE. Each file is verified by its digest. If the command is interrupted, run it again
+    to complete it. Recordings that were registered in place are not copied; a warning names them.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -271,9 +271,9 @@ add_version_commands(
     show_default=True,
     help="What to do with an existing layer.",
 )
-@click.option("--verify", is_flag=True, help="Read each chunk once, and store its digest.")
+@click.option("--verify", is_flag=True, help="Read each chunk, and store its digest.")
 @click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
-@click.option("--times", is_flag=True, help="Read each chunk once, and keep its times for queries without values.")
+@click.option("--times", is_flag=True, help="Read each chunk, and store its times, which speeds up queries.")
 @click.option(
     "--executor", type=EXECUTORS, help="Where files are read and copied. Default: spark, or inline for few footers."
 )
@@ -290,11 +290,11 @@ def register(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Register recordings with DATASET of LAKE, each as a layer of the segment that has its id.
+    """Register recordings with DATASET of LAKE, each as a layer of the segment with the same id.
 
     FILE is a recording of any format, a pattern such as 'runs/**/*.rrd', or a folder, which is searched. RRDs are used
     in place, and must stay there unchanged; recordings of other formats are copied. The dataset is created if missing.
-    Each file succeeds or fails by itself.
+    A file that fails does not affect the others.
     """
     with reported(debug=debug):
         if options["executor"] == "inline":
@@ -317,7 +317,7 @@ def register(
 @click.argument("dataset")
 @click.option("--segment", "segments", multiple=True, metavar="ID", help="Only layers of this segment; repeatable.")
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only layers of this name; repeatable.")
-@click.option("--force", is_flag=True, help="Accepted for scripts; nothing is ever pending here.")
+@click.option("--force", is_flag=True, help="No effect; for compatibility.")
 @DEBUG
 def unregister(
     lake: str, dataset: str, segments: tuple[str, ...], layers: tuple[str, ...], force: bool, debug: bool
@@ -332,7 +332,7 @@ def unregister(
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         if not segments and not layers:
-            raise UsageError("nothing to remove was named", hint="Name it with --segment or --layer.")
+            raise UsageError("no segment or layer is given", hint="Give --segment or --layer.")
 
         entry = dataset_at(lake, dataset)
         before = layers_of(entry)
@@ -371,9 +371,9 @@ def sql(
 ) -> None:
     """Show the rows of an SQL query over the datasets and tables of LAKE, or write them as Parquet or Arrow.
 
-    Use tables by name: chunkmill sql lake 'select count(*) from labels'. The name of a dataset stands for the table of
-    its segments, and reader('drives', index => 'log_time') for the table of its rows. `show tables` lists names, and
-    `explain select ...` shows which data is read.
+    Use tables by name: chunkmill sql lake 'select count(*) from labels'. The name of a dataset is the table of its
+    segments; reader('drives', index => 'log_time') is the table of its rows. `show tables` lists names, and `explain
+    select ...` shows which data is read.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -399,7 +399,7 @@ def sql(
                 click.echo(f"{kind}:\n{textwrap.indent(plan.rstrip(), '  ')}")
         else:
             table = pa.Table.from_batches(first_rows(_rows(frame, None), shown + 1), schema)
-            print_table(table, shown, ("--limit shows more, -o writes all", "select fewer"))
+            print_table(table, shown, ("--limit N shows more rows, -o writes all", "select fewer"))
 
 
 def _rows(frame: DataFrame, limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -430,14 +430,12 @@ def _failing() -> Iterator[None]:
 @click.argument("dataset")
 @click.argument("condition")
 @click.option("--index", metavar="NAME", help="The timeline of the rows. Default: the only one.")
-@click.option(
-    "--window", metavar="TIME", help="Rows at most so far apart are one event: 10s, or steps of a sequence of numbers."
-)
+@click.option("--window", metavar="TIME", help="Maximum gap between rows of one event: 10s, or a number of steps.")
 @click.option("--contents", multiple=True, metavar="EXPR", help="Only columns of these entities; repeatable.")
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
 @click.option("--executor", type=EXECUTORS, help="Where to read. Default: wherever it is quicker.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the events as OUT.parquet or OUT.arrow.")
-@click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE, which is created if needed.")
+@click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE; created if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @DEBUG
 @QUIET
@@ -504,12 +502,12 @@ _FIRST: Final = 5
 @click.command()
 @_LAKE
 @click.argument("dataset")
-@click.option("--spec", required=True, metavar="SPEC.yaml", help="What samples consist of, and their order.")
+@click.option("--spec", required=True, metavar="SPEC.yaml", help="The fields of samples, and their order.")
 @click.option("--epoch", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The epoch to read.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="Maximum number of samples. Default: 5; with --bench all."
 )
-@click.option("--bench", is_flag=True, help="Read the epoch once in this process, and show the time and the bytes.")
+@click.option("--bench", is_flag=True, help="Read the epoch in this process, and show time and bytes.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @DEBUG
 def samples(
@@ -629,7 +627,7 @@ def place_at(store: str, dataset: str | None) -> Location:
 
     if is_catalog(located(store)):
         raise UsageError(
-            "this is a catalog, and not a store of recordings",
+            "this is a catalog, not a store of recordings",
             path=store,
             hint=f"Name one of its datasets with --dataset; `chunkmill catalog ls {shlex.quote(store)}` lists them.",
         )
@@ -718,7 +716,7 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
     from ..storage import ObjectUrl, is_one_object
 
     if not files and not prefixes:
-        raise UsageError("no file is given", hint="Name recordings, folders or patterns, or all below it by --prefix.")
+        raise UsageError("no file is given", hint="Give recordings, folders or patterns, or --prefix.")
     uris, below = dict[str, None](), dict.fromkeys(str(located(prefix)) for prefix in prefixes)
     for given in files:
         place = located(given)
@@ -760,7 +758,7 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
             # Those that are being committed are waited for by the process in any case.
             count = sum(result.is_success for result in handle.iter_results())
             raise type(interrupt)(
-                f"{counted(count, 'recording')} registered; to register the rest, repeat it with --on-duplicate skip"
+                f"{counted(count, 'recording')} registered; to register the rest, repeat with --on-duplicate skip"
             ) from None
     if not quiet and not as_json and done + failed > 1:
         click.echo(

@@ -132,7 +132,10 @@ def _recordings_of(arguments: Sequence[str], dataset: str | None) -> Iterator[Lo
         yield from dict.fromkeys(item.path for argument in arguments for item in find_inputs(argument))
         return
     if len(arguments) != 1:
-        raise UsageError("--dataset is of one catalog", hint="Name it alone, or leave out the option for all datasets.")
+        raise UsageError(
+            "--dataset needs one catalog, and nothing else",
+            hint="Give only the catalog, or leave out --dataset to read all datasets.",
+        )
     yield place_at(arguments[0], dataset)
 
 
@@ -160,7 +163,7 @@ def _show_diagnosis(path: Location, diagnosis: Diagnosis) -> None:
         rows = [(*row[:2], "", *row[3:]) for row in rows]
     print_columns([Heading(name, is_number=name == "times") for name in _HEADINGS], rows)
     for kind, count in of_kind.items():
-        more = f" {count - _MOST_OF_A_KIND:,} more are in --json." if count > _MOST_OF_A_KIND else ""
+        more = f" --json shows {count - _MOST_OF_A_KIND:,} more." if count > _MOST_OF_A_KIND else ""
         click.echo(f"{kind}: {KINDS[kind].meaning}. {KINDS[kind].hint}{more}")
 
 
@@ -234,14 +237,14 @@ def _table_line(verification: TableVerification) -> str:
     >>> _table_line(TableVerification(9, 4, 9, version=3))
     '4 rows of version 3; 9 files, all digests match'
     >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
-    '4 rows of version 3; 3 files match, 2 are without digests, of another program or of one that was killed'
+    '4 rows of version 3; 3 files match their digests, 2 have none (written by another or a killed program)'
     """
     read = f"{counted(verification.rows, 'row')} of version {verification.version}"
     digests, others = verification.digests or 0, len(verification.undigested)
     if not others:
         return f"{read}; {counted(digests, 'file')}, all digests match"
     return (
-        f"{read}; {digests:,} files match, {others:,} are without digests, of another program or of one that was killed"
+        f"{read}; {digests:,} files match their digests, {others:,} have none (written by another or a killed program)"
     )
 
 

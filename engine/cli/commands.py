@@ -73,8 +73,8 @@ def commands() -> None:
     "--to",
     "target_format",
     type=click.Choice(["rrd", "mcap", "parquet"]),
-    help="Make OUT a folder: of an RRD or MCAP for each input, or of Parquet files of all recordings. The suffix of a "
-    "file says what it is. Default for a folder: rrd.",
+    help="Format of a folder OUT: an RRD or MCAP per input, or Parquet files of all recordings. Default: rrd. For a "
+    "file, its suffix decides.",
 )
 @CONTENT
 @click.option(
@@ -86,12 +86,12 @@ def commands() -> None:
 @RECORDING_ID
 @TIMES
 @LAYOUT
-@click.option("--shards", is_flag=True, help="Write OUT as a folder of RRD shards of one recording.")
+@click.option("--shards", is_flag=True, help="Write one recording as a folder OUT of RRD shards.")
 @MCAP
 @click.option("--verify", is_flag=True, help="Read back and decode each output; remove it if that fails.")
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and the bytes read and written.")
 @REPORT
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per input.")
 @DEBUG
@@ -109,10 +109,10 @@ def convert(
     """Convert recordings of any format to RRD, MCAP or Parquet.
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
-    Each episode of a LeRobot dataset and each live recording of a store is converted by itself. For patterns and
-    folders, OUT is a folder. Each input becomes one RRD in it (with --to mcap one MCAP), under the same relative path.
-    '-' is standard input, or standard output for OUT. An MCAP holds one recording. Messages of MCAPs, bags and rosbag2
-    are copied as they are stored unless a pipeline changes them.
+    Each episode of a LeRobot dataset and each recording of a store is a separate input. For patterns and folders, OUT
+    is a folder. Each input becomes one RRD in it (with --to mcap one MCAP), under the same relative path. '-' is
+    standard input, or standard output for OUT. An MCAP holds one recording. Messages of MCAPs, bags and rosbag2 are
+    copied as they are stored unless a pipeline changes them.
     """
     with reported(debug=debug):
         from .standard_streams import from_standard_input, to_standard_output
@@ -172,15 +172,15 @@ def _convert(
 @MCAP
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and the bytes read and written.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object about the RRD.")
 @DEBUG
 @QUIET
 def merge(inputs: tuple[str, ...], output: str, debug: bool, start: Any, end: Any, **given: Any) -> None:
     """Merge recordings and stores, of any formats, into one RRD or MCAP.
 
-    INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one recording, such as
-    the parts of a split recording. Chunks of RRDs are copied unchanged. An MCAP gets the messages of all inputs.
+    INPUT is as for `chunkmill convert`. Recordings with the same id and application id become one, such as the parts of
+    a split recording. Chunks of RRDs are copied unchanged. An MCAP gets the messages of all inputs.
     """
     with reported(debug=debug):
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -224,9 +224,9 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
     """Read recordings, stores and tables completely, and report every fault.
 
     FILE is a file of any format, a pattern, a folder that is searched for recordings and tables, a store of recordings,
-    a table, or a lake for all its datasets and tables. Every chunk is decoded, every checksum and digest is verified,
-    and footers, indexes and manifests are compared with the data. Table files of other programs are reported as files
-    without digests. Each fault is one line; the exit code is 1 if there is any.
+    a table, or a lake with all its datasets and tables. Every chunk is decoded, every checksum and digest is verified,
+    and footers, indexes and manifests are compared with the data. Table files that other programs wrote have no
+    digests; their number is reported. Each fault is one line; the exit code is 1 if there is any.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -239,12 +239,14 @@ def verify(inputs: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> 
 
 @commands.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE...")
-@click.option("--dataset", metavar="NAME", help="The dataset to examine, where FILE is a catalog. Default: all.")
+@click.option("--dataset", metavar="NAME", help="The dataset to examine, if FILE is a catalog. Default: all.")
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
 @click.option("--kinds", multiple=True, metavar="KIND", help="Report only this kind of fault; repeatable.")
-@click.option("--executor", type=EXECUTORS, help="Who reads a dataset: this process, Spark, or whoever is quicker.")
+@click.option(
+    "--executor", type=EXECUTORS, help="Where to read a dataset: in this process, on Spark, or wherever it is quicker."
+)
 @SPARK
-@output_option("--html", writes=(".html",), metavar="FILE.html", help="Also write the findings as a page.")
+@output_option("--html", writes=(".html",), metavar="FILE.html", help="Also write the findings as an HTML page.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 @DEBUG
 @QUIET
@@ -254,11 +256,11 @@ def doctor(
     debug: bool,
     **given: Any,
 ) -> None:
-    """Examine recordings for faults of meaning: clocks, rates, gaps, cameras, sensors, transforms, LeRobot metadata.
+    """Check the data of recordings: clocks, rates, gaps, cameras, sensors, transforms, LeRobot metadata.
 
     FILE is a file of any format, a pattern, a folder that is searched for recordings, a LeRobot dataset, a store of
-    recordings, or a lake. Files are read by this process, a dataset one segment a task. The exit code is 1 if there is
-    an error or a warning; notes do not count. For damaged files, see `chunkmill verify`.
+    recordings, or a lake. Files are read in this process, datasets with one task per segment. The exit code is 1 if
+    there is an error or a warning; notes do not count. For damaged files, see `chunkmill verify`.
     """
     with reported(debug=debug):
         from .checks import diagnose_all
@@ -274,7 +276,7 @@ def doctor(
 @click.option(
     "--pipeline", metavar="FILE.py[:NAME]", help="Apply a function from a Python file to the stream of each recording."
 )
-@click.option("--once", is_flag=True, help="Ingest the present files, and exit.")
+@click.option("--once", is_flag=True, help="Ingest the files that are there, and exit.")
 @click.option("--every", metavar="TIME", help="How often to check for files. Default: 1s.")
 @click.option(
     "--settle",
@@ -299,7 +301,7 @@ def doctor(
     type=click.Choice(["keep", "archive", "delete"]),
     default="keep",
     show_default=True,
-    help="What to do with a file once it is ingested.",
+    help="What to do with a file after it is ingested.",
 )
 @click.option(
     "--archive",
@@ -318,17 +320,17 @@ def doctor(
 @click.option(
     "--diagnose",
     type=click.Choice(["warn", "quarantine"]),
-    help="Examine each file for faults of meaning, as `chunkmill doctor` does: warn of them, or also put files with "
-    "errors into quarantine.",
+    help="Check the data of each file, like `chunkmill doctor`: warn of faults, or also put files with errors into "
+    "quarantine.",
 )
 @click.option(
     "--keep-versions", default="1h", show_default=True, metavar="TIME", help="How long old versions are kept."
 )
 @click.option("--compact-every", type=click.IntRange(1), metavar="N", help="Join small shards every N batches.")
 @click.option(
-    "--lerobot", metavar="FOLDER", help="Keep a LeRobot dataset of the recordings of the store in this folder."
+    "--lerobot", metavar="FOLDER", help="Also keep a LeRobot dataset of the store's recordings in this folder."
 )
-@click.option("--lerobot-spec", metavar="SPEC.yaml", help="How recordings become the LeRobot dataset.")
+@click.option("--lerobot-spec", metavar="SPEC.yaml", help="The specification of the LeRobot dataset.")
 @CONTENT
 @APPLICATION_ID
 @click.option(
@@ -385,7 +387,7 @@ def vacuum(store: str, dataset: str | None, keep: int, older_than: str, debug: b
     type=PROFILES,
     default="none",
     show_default=True,
-    help="Also compact recordings whose chunks are smaller than this layout wants.",
+    help="Also compact recordings with smaller chunks than this layout.",
 )
 @click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards smaller than this.")
 @click.option("--executor", type=EXECUTORS, help="Where chunks are compacted. Default: spark.")
@@ -438,9 +440,9 @@ def list_files(store: str, paths: tuple[str, ...], dataset: str | None, as_json:
 def retry(
     store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool, everything: bool
 ) -> None:
-    """Let the ingestion retry files: those at PATH, or all with --all.
+    """Request a retry of files: those at PATH, or all with --all.
 
-    They stay in quarantine until they succeed.
+    The ingestion retries them. They stay in quarantine until they succeed.
     """
     with reported(debug=debug):
         from .ingest import retry_quarantined
@@ -454,7 +456,7 @@ def retry(
 def drop(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool, everything: bool) -> None:
     """Remove files from quarantine: those at PATH, or all with --all.
 
-    The files themselves are not touched. They are not retried until their content changes.
+    The files are not deleted. They are not retried until their content changes.
     """
     with reported(debug=debug):
         from .ingest import drop_quarantined

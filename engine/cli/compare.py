@@ -44,7 +44,7 @@ _FRAME = 4
 @click.option(
     "--limit", type=click.IntRange(0), default=10, metavar="N", help="Rows to show per component. Default: 10."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with all that is shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
 @DEBUG
 @QUIET
 def compare(
@@ -86,8 +86,8 @@ def compare(
             raise click.exceptions.Exit(FAILED)
         if not quiet and not as_json:
             click.echo(
-                f"{first} and {second} hold the same: {comparison.rows:,} values of "
-                f"{comparison.components:,} components"
+                f"{first} and {second} have the same content: {comparison.rows:,} values of {comparison.components:,} "
+                "components"
             )
 
 

@@ -93,7 +93,7 @@ def _said(error: Exception) -> str:
     first_line = next(iter(str(error).splitlines()), "")
     return (
         f"Unexpected error: {type(error).__name__}: {first_line} "
-        "This is a bug in chunkmill; --debug shows where it happened."
+        "This is a bug in chunkmill; --debug shows the traceback."
     )
 
 

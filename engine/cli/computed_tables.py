@@ -27,22 +27,20 @@ if TYPE_CHECKING:
     from ..tables import UDF, BackfillPlan, JobRecord, Table
 
 _TABLE = click.argument("table", callback=check_place)
-_CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="TABLE is the name of one in LAKE.")
+_CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="The catalog in which TABLE is a name.")
 _WHERE = click.option("--where", metavar="SQL", help="Rows to compute. Default: rows without a value, or out of date.")
-_FUNCTION = click.option(
-    "--udf", metavar="MODULE:NAME", help="Use this function instead of the one that the column's definition names."
-)
+_FUNCTION = click.option("--udf", metavar="MODULE:NAME", help="Use this function instead of the column's own.")
 _MODULES = click.option(
     "--module",
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="A module, or a package of them, whose functions may be used because the table names them.",
+    help="A module or package whose functions the table may use.",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_TASK_SIZE = click.option("--task-size", type=click.IntRange(1), metavar="ROWS", help="Rows of a task.")
+_TASK_SIZE = click.option("--task-size", type=click.IntRange(1), metavar="ROWS", help="Number of rows per task.")
 _STALE = click.option(
-    "--recompute-stale", is_flag=True, help="Also compute rows again that were updated after they were computed."
+    "--recompute-stale", is_flag=True, help="Also recompute rows that were updated since their computation."
 )
 _WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, _MODULES, _TASK_SIZE, _STALE)
 
@@ -51,12 +49,16 @@ _WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, 
 @click.argument("lake", callback=check_place)
 @click.argument("table")
 @click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
-@click.option("--verdict", required=True, metavar="WORD", help="accept, reject, or a word of your own.")
-@click.option("--note", metavar="TEXT", help="A text about it.")
-@click.option("--start", callback=parse_tick, metavar="TIME", help="Where the labelled part begins, as for query.")
-@click.option("--end", callback=parse_tick, metavar="TIME", help="Where it ends. Default: with the segment.")
+@click.option("--verdict", required=True, metavar="WORD", help="accept, reject, or any other word.")
+@click.option("--note", metavar="TEXT", help="A comment.")
+@click.option(
+    "--start", callback=parse_tick, metavar="TIME", help="Start of the labelled part, as for `chunkmill query`."
+)
+@click.option(
+    "--end", callback=parse_tick, metavar="TIME", help="End of the labelled part. Default: the end of the segment."
+)
 @click.option("--index", metavar="NAME", help="The timeline of --start and --end. Default: any, if all have one type.")
-@click.option("--who", metavar="NAME", help="Who says so. Default: the user of this process.")
+@click.option("--who", metavar="NAME", help="The name of the labeller. Default: the user of this process.")
 @click.option("--dataset", metavar="NAME", help="The dataset of the segments. Default: the only one.")
 @DEBUG
 @QUIET
@@ -70,9 +72,9 @@ def label(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Append a label of each SEGMENT to TABLE of LAKE, which is created if needed.
+    """Append a label for each SEGMENT to TABLE of LAKE; created if missing.
 
-    Of several labels of one part by one person the last one counts. Labels of several writers at once are all kept.
+    If one person labels the same part again, the last label counts. Concurrent writers lose no labels.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -83,9 +85,9 @@ def label(
 
 @click.group(cls=CommandGroup)
 def tables() -> None:
-    """Fill columns of Lance tables that functions compute, and refresh views.
+    """Fill computed columns of Lance tables, and refresh views.
 
-    TABLE is the folder or URL of a table, or its name in the catalog that --catalog names.
+    TABLE is the folder or URL of a table, or with --catalog its name in that catalog.
     """
 
 
@@ -132,12 +134,14 @@ def plan(
             f"{counted(backfill.total_rows_pending, 'row')} of {backfill.total_rows:,} ({why}){_stale(backfill)}"
         )
         if backfill.skipped_fragments:
-            click.echo(f"{counted(backfill.skipped_fragments, 'fragment')} computed before, and only to be committed")
+            click.echo(f"{counted(backfill.skipped_fragments, 'fragment')} already computed, but not committed")
 
 
 @tables.command("backfill")
 @_WORK
-@click.option("--checkpoint-size", type=click.IntRange(1), metavar="ROWS", help="Rows that the function gets at once.")
+@click.option(
+    "--checkpoint-size", type=click.IntRange(1), metavar="ROWS", help="Number of rows per call of the function."
+)
 @click.option("--executor", type=EXECUTORS, help="Default: CHUNKMILL_EXECUTOR, or spark.")
 @DEBUG
 @QUIET
@@ -157,7 +161,7 @@ def backfill(
 ) -> None:
     """Compute COLUMN, and wait for it.
 
-    An interrupt ends it. Committed values are kept, and the next run continues from the checkpoints.
+    An interrupt ends the job. Committed values are kept, and the next run continues from the checkpoints.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
@@ -195,16 +199,16 @@ def refresh(
     debug: bool,
     quiet: bool,
 ) -> None:
-    """Bring TABLE, a view, to a version of its source, and wait for it.
+    """Update TABLE, a view, to a version of its source, and wait for it.
 
-    An interrupt ends it. The view is then unchanged, and the next run continues from the checkpoints.
+    An interrupt ends the job. The view is then unchanged, and the next run continues from the checkpoints.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
         view = _opened(table, catalog, modules)
         if dry_run:
             plan = view.plan_refresh(src_version=src_version)
-            text = f"{counted(plan.total_rows_pending, 'row')} to compute, {plan.stale_rows:,} to go"
+            text = f"{counted(plan.total_rows_pending, 'row')} to compute, {plan.stale_rows:,} to remove"
             summary = text if plan.has_work else f"nothing to do, of {counted(plan.total_rows, 'row')}"
             click.echo(json.dumps(asdict(plan), ensure_ascii=False) if as_json else f"{view.name}: {summary}")
             return
@@ -244,7 +248,7 @@ def errors(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """List the rows of TABLE for which a function failed, by their addresses."""
+    """List the rows of TABLE, by row address, for which a function failed."""
     with reported(debug=debug):
         leave_out_what_nothing_needs()
         for error in _existing_table(table, catalog).get_errors(job_id, column, error_type):
@@ -266,7 +270,7 @@ def errors(
 def optimize(table: str, catalog: str | None, older_than: str, debug: bool) -> None:
     """Join small fragments of TABLE, update its indexes, and remove old versions and unused files.
 
-    Unused files are those that finished jobs have left. Files of running jobs are kept.
+    Unused files are left by finished jobs. Files of running jobs are kept.
     """
     with reported(debug=debug), warnings_as_lines(table):
         leave_out_what_nothing_needs()
@@ -318,7 +322,7 @@ def _function(place: str | None) -> UDF | None:
     except ImportError as error:
         raise UsageError(f"--udf {place}: the module cannot be imported: {error}") from error
     if not isinstance(function, UDF):
-        raise UsageError(f"--udf {place}: there is no function of a column, made by udf, of that name")
+        raise UsageError(f"--udf {place}: the module has no function of this name with the decorator udf")
     return function
 
 

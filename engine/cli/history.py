@@ -49,13 +49,13 @@ def add_version_commands(
             leave_out_what_nothing_needs()
             _print((opened_to_list or opened)(**where).list_versions(), as_json=as_json)
 
-    named = f"Give a version a name, TAG, which keeps it until the tag is removed.\n\nVERSION is {_POINT}."
+    named = f"Name a version TAG; the version is kept until the tag is removed.\n\nVERSION is {_POINT}."
 
-    @group.command("tag", help=f"{named} By default it is the newest.")
+    @group.command("tag", help=f"{named} Default: the newest.")
     @target
     @click.argument("tag")
     @click.argument("version", required=False, metavar="[VERSION]")
-    @click.option("--move", is_flag=True, help="Move TAG, if it names another version.")
+    @click.option("--move", is_flag=True, help="Move TAG if it exists.")
     @click.option("--remove", is_flag=True, help="Remove TAG.")
     @DEBUG
     def tag_version(tag: str, version: str | None, move: bool, remove: bool, debug: bool, **where: Any) -> None:
@@ -80,11 +80,11 @@ def add_version_commands(
             leave_out_what_nothing_needs()
             entry = opened(**where)
             number = entry.restore(_point(version))
-            click.echo(f"{entry.name}: version {number}, the newest, has what {version} has")
+            click.echo(f"{entry.name}: version {number}, the newest, has the content of {version}")
 
     compared = f"List the differences between two versions.\n\nBEFORE and AFTER are {_POINT}."
 
-    @group.command("diff", help=f"{compared} By default AFTER is the newest.")
+    @group.command("diff", help=f"{compared} Default for AFTER: the newest.")
     @target
     @click.argument("before")
     @click.argument("after", required=False, metavar="[AFTER]")

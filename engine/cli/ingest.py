@@ -145,7 +145,7 @@ def line(status: IngestStatus) -> str:
     words += [_rate(rate) for rate in status.rates[:1]]
     if status.quarantined:
         words.append(f"{status.quarantined:,} in quarantine")
-    words.append("nobody writes" if status.holder is None else f"{status.holder.holder} runs")
+    words.append("no process is writing" if status.holder is None else f"{status.holder.holder} runs")
     words += [f"problem: {problem}" for problem in status.problems]
     return one_line(f"{_utc(status.at)} {', '.join(words)}")
 
@@ -165,7 +165,7 @@ def _facts(status: IngestStatus, store: str) -> list[tuple[str, str]]:
     holds = [counted(status.recordings, "recording"), counted(status.chunks, "chunk"), counted(status.rows, "row")]
     facts = [
         ("store", f"{store}, version {status.version}" if status.version else f"{store}, nothing committed yet"),
-        ("source", status.source or "not known: no checkpoint was found; --checkpoint names it"),
+        ("source", status.source or "not known: no checkpoint was found; give its folder with --checkpoint"),
         ("writer", str(status.holder or "nobody")),
         ("batches", _batches(status)),
         ("files", _outcomes(status.files)),
@@ -228,7 +228,7 @@ def list_quarantined(store: Location, paths: Sequence[str], *, as_json: bool) ->
         click.echo("No files in quarantine.")
     else:
         _print_table(files)
-        click.echo(f"{counted(len(files), 'file')} in quarantine; --json shows messages whole, and what to do.")
+        click.echo(f"{counted(len(files), 'file')} in quarantine; --json shows full messages and hints.")
 
 
 def retry_quarantined(store: Location, paths: Sequence[str], *, everything: bool, as_json: bool) -> None:
@@ -237,8 +237,7 @@ def retry_quarantined(store: Location, paths: Sequence[str], *, everything: bool
     files = _acted_on(quarantine, quarantine.request_retry, store, paths, everything=everything)
     _tell(
         files,
-        "will be tried again: by the ingestion that runs, with one of its next batches, or else by the next that is "
-        "started. What has come through leaves the quarantine.",
+        "will be retried by the running ingestion, or when it starts again. Files that succeed leave the quarantine.",
         as_json=as_json,
     )
 
@@ -249,7 +248,7 @@ def drop_quarantined(store: Location, paths: Sequence[str], *, everything: bool,
     files = _acted_on(quarantine, quarantine.drop, store, paths, everything=everything)
     _tell(
         files,
-        "dropped from quarantine: left in place, and not tried again before the content changes.",
+        "dropped from quarantine. The files are not deleted, and not retried until their content changes.",
         as_json=as_json,
     )
 
@@ -293,7 +292,7 @@ def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[Quara
         spellings = (path, os.path.abspath(path), str(Path(path).resolve()))  # noqa: PTH100 (takes `..` away as text)
         file = next((by_path[spelling] for spelling in spellings if spelling in by_path), None)
         if file is None:
-            raise UsageError(f"{path} is not in quarantine", hint="`chunkmill quarantine list` shows what is.")
+            raise UsageError(f"{path} is not in quarantine", hint="`chunkmill quarantine list` lists the files.")
         chosen[file.path] = file
     return list(chosen.values())
 
@@ -419,7 +418,7 @@ def run_ingest(
                 _wait(query, as_json=log_json)
         except (KeyboardInterrupt, Terminated) as interrupt:
             query.interrupt()
-            raise type(interrupt)("the next run does the batch that was cut") from None
+            raise type(interrupt)("the next run repeats the interrupted batch") from None
         if once:
             place = store_words(into or rrds or "", dataset)
             _end(summary, FileQuarantine(ingest.home), place, as_json=as_json)
@@ -432,7 +431,7 @@ def _check(
     if once and every is not None:
         raise UsageError("--once and --every exclude each other")
     if as_json and not once:
-        raise UsageError("--json needs an ingestion that ends", hint="Add --once; or log JSON with --log-json.")
+        raise UsageError("--json needs --once", hint="Add --once, or log JSON with --log-json.")
     if into is None and rrds is None:
         raise UsageError("an ingestion needs a destination", hint="Name a store with --into, or a folder with --rrds.")
     if dataset is not None and into is None:
@@ -608,10 +607,10 @@ def lines_of(report: CompactionReport) -> list[str]:
             f"{shown_size(report.bytes_before)} -> {shown_size(report.bytes_after)}"
         ),
         (
-            f"{counted(report.moved, 'recording')} rewritten, {report.laid_out:,} laid out anew, "
+            f"{counted(report.moved, 'recording')} rewritten, {report.laid_out:,} with a new layout, "
             f"{shown_size(report.written)} written in {report.seconds:.1f} s; version {report.versions[-1]}"
         ),
     ]
     if report.damaged:
-        lines.append(f"{counted(len(report.damaged), 'recording')} damaged, left alone: {', '.join(report.damaged)}")
+        lines.append(f"{counted(len(report.damaged), 'recording')} damaged and unchanged: {', '.join(report.damaged)}")
     return lines

@@ -240,7 +240,7 @@ def _print_store(store: StoreReport, *, everything: bool) -> None:
         _print_entities(shown, _has_topics(store), everything=everything)
     left_out = len(store.entities) - len(shown)
     if left_out:
-        words = f"{left_out:,} static, or about the recording"
+        words = f"{left_out:,} static or recording properties"
         click.echo(f"and {words}: --all shows {'it' if left_out == 1 else 'them'}")
     if store.timelines:
         click.echo()

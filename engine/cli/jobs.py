@@ -127,7 +127,7 @@ def distinct_inputs(arguments: Iterable[str]) -> list[Input]:
             by_key[key] = item
     if again:
         others = f", and {len(again) - 1:,} more" if len(again) > 1 else ""
-        complain(f"{again[0].path}{others}: named more than once, and taken once", kind="warning")
+        complain(f"{again[0].path}{others}: given more than once, used once", kind="warning")
     return list(by_key.values())
 
 
@@ -208,7 +208,7 @@ def _refuse_clashes(jobs: list[ConversionJob]) -> None:
             raise UsageError(
                 f"both {taken[target]} and {job.source} would be written to this file",
                 path=str(job.destination),
-                hint="Convert them into different folders.",
+                hint="Convert them to different folders.",
             )
         taken[target] = job.source
 
@@ -256,12 +256,13 @@ def write_mcap_of(
     streams = [stream for store, stream in stores if store.kind == "recording"]
     if len(streams) != 1:
         raise UsageError(
-            f"an MCAP takes one recording, but the input contains {len(streams)}",
+            f"an MCAP can hold only one recording, but the input contains {len(streams)}",
             path=source,
-            hint="Write an RRD first, and each recording of it by a pipeline, or merge them: `chunkmill merge`.",
+            hint="Merge them with `chunkmill merge`, or write an RRD, and convert each of its recordings with a "
+            "pipeline.",
         )
     if len(streams) < len(stores):
-        complain(f"{source}: an MCAP has no blueprints, and {len(stores) - 1} are left out", kind="warning")
+        complain(f"{source}: an MCAP cannot hold blueprints; {len(stores) - 1} left out", kind="warning")
     return write_mcap(
         streams[0],
         str(destination),
@@ -364,7 +365,7 @@ def _write_shards(
     recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
     if len(recordings) != 1:
         raise UsageError(
-            f"--shards takes one recording, but the input contains {len(recordings)}", path=str(job.source)
+            f"--shards needs a single recording, but the input contains {len(recordings)}", path=str(job.source)
         )
     store, stream = recordings[0]
     return stream.write_rrd(

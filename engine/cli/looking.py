@@ -71,7 +71,7 @@ def inspect(inputs: tuple[str, ...], everything: bool, as_json: bool, orders: bo
     """Show what FILE contains: topics or entities with rows, rates, gaps and bytes, and timelines.
 
     FILE is a recording, a store, a folder or a pattern. Several recordings are listed one per line, or in full with
-    --all. If a file has a summary or footer, only that is read. '-' is standard input.
+    --all. Only the summary or footer of a file is read, if it has one. '-' is standard input.
     """
     with reported(debug=debug), from_standard_input(inputs) as arguments:
         leave_out_what_nothing_needs()
@@ -161,7 +161,7 @@ def show(
 @CONTENT
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print the time of each phase, and how much was read and written.")
+@click.option("--stats", is_flag=True, help="Print the time of each phase, and the bytes read and written.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
 @QUIET
@@ -177,8 +177,8 @@ def export(
     """Write recordings of STORE to RRD files, or one to an MCAP.
 
     RECORDING is an id, the name of the source file, or a pattern such as 'drive-*'. Without it, all recordings are
-    written. Chunks are copied unchanged; the blueprints of a file are written with its recordings. Each RRD is named
-    after the source file, or else after the recording.
+    written. Chunks are copied unchanged; the blueprints of a file are written with its recordings. An RRD gets the name
+    of the source file, or else of the recording.
     """
     with reported(debug=debug):
         given["executor"] = chosen_executor(given["executor"], given["master"], given["conf"])
@@ -230,7 +230,7 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
         ids = {entry.recording_id for entry in opened}
         if len(ids) != 1:
             raise UsageError(
-                f"the store holds {len(ids)} recordings, and none was given",
+                f"no recording is given, but the store holds {len(ids)}",
                 path=store,
                 hint=f"Give one: `chunkmill ls {store}` lists them.",
             )
@@ -332,7 +332,7 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 
 @click.command(cls=ReadingCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--index", required=True, metavar="NAME", help="The timeline that rows are by; 'none' for static data.")
+@click.option("--index", required=True, metavar="NAME", help="The timeline of the rows; 'none' for static data.")
 @click.option("--contents", multiple=True, metavar="EXPR", help="Entities to show, such as '/imu/**'; repeatable.")
 @click.option(
     "--segments", multiple=True, metavar="ID", help="Only these segments; an id or a pattern such as 'drive-*'."
@@ -348,7 +348,7 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
     "--values",
     metavar="TIME,...",
     callback=_ticks,
-    help="Make rows at these index values, instead of those in the data.",
+    help="Make rows at these index values, not at those in the data.",
 )
 @click.option("--fill", is_flag=True, help="Fill missing values with the latest earlier value.")
 @click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
@@ -359,18 +359,18 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
     "--output",
     writes=ROWS,
     metavar="OUT",
-    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments. Times keep their nanoseconds, which Spark "
-    "reads only with spark.sql.legacy.parquet.nanosAsLong, as numbers.",
+    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments. Times are in nanoseconds; Spark reads "
+    "them only as numbers, with spark.sql.legacy.parquet.nanosAsLong.",
 )
 @click.option(
     "--semantics",
     type=click.Choice(["contract", "rerun-0.33"]),
-    help="The rules of rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
+    help="The rules for rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
 )
 @click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
 @EXECUTOR
 @SPARK
-@click.option("--stats", is_flag=True, help="Print how much was read, and how long it took.")
+@click.option("--stats", is_flag=True, help="Print the bytes read, and the time.")
 @REPORT
 @DEBUG
 @QUIET

@@ -148,7 +148,7 @@ def profile_of(name: str) -> OptimizationProfile | None:
 def check_place(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """Refuse ``-`` for a store, a folder or a file that must outlive a pipe."""
     if value == "-":
-        raise click.BadParameter("standard input cannot be used here; what is called '-' is './-'")
+        raise click.BadParameter("standard input cannot be used here; for a file called '-', write './-'")
     return value
 
 
@@ -199,7 +199,7 @@ SPARK = together(
         "--conf", multiple=True, metavar="KEY=VALUE", callback=parse_conf, help="A Spark setting; repeatable."
     ),
 )
-DATASET = click.option("--dataset", metavar="NAME", help="The dataset to use, where STORE is a catalog.")
+DATASET = click.option("--dataset", metavar="NAME", help="The dataset to use, if STORE is a catalog.")
 DEBUG = click.option("--debug", is_flag=True, help="Show full tracebacks.")
 QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warnings only.")
 PROFILES = click.Choice(["object-store", "live", "none"])

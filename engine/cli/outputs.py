@@ -73,7 +73,7 @@ class OutputOption(click.Option):
             return
         *others, last = self.writes
         written = f"{', '.join(others)} and {last}" if others else last
-        into_folder = " For a folder of this name, end it with '/'." if self.folder else ""
+        into_folder = " To write a folder, end its name with '/'." if self.folder else ""
         raise UsageError(
             f"there is no writer for {f'files {suffix}' if suffix else 'a name without a suffix'}",
             path=output,
@@ -160,9 +160,9 @@ def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
             raise UsageError("this is a device or a pipe", path=str(place), hint="Name a file, or '-' for a pipe.")
         if not overwrite and not _is_replaced(place):
             raise UsageError(
-                "this exists already, and is not an RRD",
+                "this file exists, and is not an RRD",
                 path=str(place),
-                hint="Replace it with --overwrite, or name another.",
+                hint="Replace it with --overwrite, or give another name.",
             )
 
 
@@ -179,7 +179,7 @@ def format_in_folder(output: str, to: str | None) -> str | None:
         raise UsageError(
             f"--to {to} contradicts the output's name, which is that of an {own.upper()}",
             path=output,
-            hint="Leave out --to: the suffix says what a file is. For a folder of this name, end it with '/'.",
+            hint="Leave out --to: the suffix of a file is its format. To write a folder, end its name with '/'.",
         )
     return to
 

@@ -263,11 +263,11 @@ def show_stats(metrics: QueryMetrics | None) -> None:
 _MEANINGS = {
     "plan": "sources opened and divided",
     "start": "until the first task began",
-    "read": "from the source, decompressed and checked",
-    "decode": "made into columns",
+    "read": "read from the source, decompressed and checked",
+    "decode": "decoded into columns",
     "operate": "filters, lenses, functions",
-    "encode": "made into compressed messages",
-    "write": "to parts, made durable",
+    "encode": "encoded and compressed",
+    "write": "written to parts, and synced",
     "other": "the rest of the tasks",
     "commit": "parts joined and committed",
 }
@@ -295,15 +295,15 @@ def _lines(report: RunReport) -> list[str]:
     >>> for line in _lines(RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25, bytes_passed=700_000)):
     ...     print(line)
     2 tasks in 1.2 s, together 0.00 s; the longest took 0.0 times the median
-    782.5 kB -> 1.2 MB, of them 700.0 kB passed through undecoded; 3,513 rows in 18 chunks
+    782.5 kB -> 1.2 MB, 700.0 kB of it passed through undecoded; 3,513 rows in 18 chunks
     """
     tasks = (
         f"{report.splits:,} tasks in {duration(report.seconds)}, together {duration(report.task_seconds)}; "
         f"the longest took {report.skew:.1f} times the median"
     )
     data = (
-        f"{size(report.bytes_in)} -> {size(report.bytes_out)}, of them {size(report.bytes_passed)} passed through "
-        f"undecoded; {rows_in_chunks(report.rows, report.chunks)}"
+        f"{size(report.bytes_in)} -> {size(report.bytes_out)}, {size(report.bytes_passed)} of it passed "
+        f"through undecoded; {rows_in_chunks(report.rows, report.chunks)}"
     )
     read = f"tasks read {size(report.bytes_read)} in {counted(report.requests, 'request')}"
     return [tasks, data, *([read] if report.requests else [])]

@@ -149,7 +149,7 @@ class AnswerRows:
             text = re.sub(r"\s+", " ", str(error).removeprefix("DataFusion error: "))[:_LONGEST]
             raise UsageError(
                 _WHERE + text,
-                hint="A condition is SQL, with names of columns in double quotes, and values in lists: "
+                hint="A condition is SQL. Column names are in double quotes, and values are lists: "
                 "'\"/speed:value\"[1] > 3'.",
             ) from error
 

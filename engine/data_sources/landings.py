@@ -155,7 +155,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._watch.log is not None and self._of(self._name).log.merged:
             raise UsageError(
-                "this landing log belongs to a query with a checkpoint, and no longer has its first entries",
+                "this landing log belongs to another query with a checkpoint: its first entries are already removed",
                 path=self._watch.log,
                 hint="Start with that checkpoint (checkpointLocation), or give another folder as the option 'log'.",
             )
@@ -219,14 +219,14 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ReadError as error:
             if not self._watch.ignores_corrupt or error.transient:
                 raise
-            logger.error("the rest of it is left out, as corrupt files are to be ignored: %s", error)
+            logger.error("the rest of it is skipped, because of ignoreCorruptFiles: %s", error)
         with noting_task(file.path):
             if file_at(file.path) != file:
                 raise ReadError(
                     "the file changed while it was read",
                     path=file.path,
-                    hint="Start the query again: the file is then taken as what it is now. Let a program that writes "
-                    "recordings do so under another name (drive.mcap.tmp), or choose a longer 'settle'.",
+                    hint="Start the query again: it reads the new content. Programs should write a recording under "
+                    "another name (drive.mcap.tmp) and then rename it; or choose a longer 'settle'.",
                     transient=True,
                 )
 
@@ -240,7 +240,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ReadError as error:
             if not self._watch.ignores_corrupt or error.transient:
                 raise
-            logger.error("it is left out, as corrupt files are to be ignored: %s", error)
+            logger.error("it is skipped, because of ignoreCorruptFiles: %s", error)
             return []
 
     def _of(self, log: str) -> _Arrivals:

@@ -90,7 +90,7 @@ def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
 def warn_of_nothing(plans: Sequence[Plan]) -> None:
     """Warn (``ReadWarning``) where nothing of any recording is chosen; by the first of them."""
     if plans and all(plan.nothing for plan in plans):
-        others = f" The same of {counted(len(plans) - 1, 'more recording')}." if len(plans) > 1 else ""
+        others = f" The same applies to {counted(len(plans) - 1, 'more recording')}." if len(plans) > 1 else ""
         warnings.warn(type(plans[0].nothing[0])(f"{plans[0].nothing[0]}{others}"), stacklevel=2)
 
 
@@ -280,7 +280,7 @@ def value_row_schema(request: Request) -> StructType:
     try:
         paths = input_files([request.schema_from] if request.schema_from else request.paths, request.row)
     except SourceMissingError as error:
-        hint = "Of a landing folder that is empty yet: a recording like those to come, as the option 'schemaFrom'."
+        hint = "For an empty landing folder, give a recording like the expected ones as the option 'schemaFrom'."
         raise SourceMissingError(error.message, path=error.path, hint=f"{error.hint} {hint}") from None
     names = request.frame.columns
     frame = request.frame if names is None else _without_recording(request.frame)
@@ -377,7 +377,7 @@ class ValueJob:
 
 
 def value_frame(work: Work, value_schema: ValueSchema, bounds: TimeBounds | None, spark: SparkSession) -> DataFrame:
-    """The values of a pipeline as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
+    """Return the values of a pipeline as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
     schema = spark_schema(value_schema.arrow)
     return rows_frame(work, spark, ValueJob(work, value_schema, bounds, arrow_of(schema)), schema)
 

@@ -108,9 +108,8 @@ def _query(options: Mapping[str, str]) -> str:
         return options["query"]
     if "checkpointlocation" not in options:
         raise UsageError(
-            "the batches of a stream are identified by the id of its query, and this id is not known",
-            hint="Give the query its checkpoint as an option: .option('checkpointLocation', …); or an id of its own: "
-            ".option('query', …).",
+            "the id of the query is not known, which identifies the batches of a stream",
+            hint="Give the query a checkpoint: .option('checkpointLocation', …), or an id: .option('query', …).",
         )
     checkpoint = Folder.at(options["checkpointlocation"])
     try:
@@ -119,7 +118,7 @@ def _query(options: Mapping[str, str]) -> str:
         raise UsageError(
             f"the query's id cannot be read from its checkpoint: {error}",
             path=checkpoint.place("metadata"),
-            hint="Give the query an id of its own: .option('query', …), the same after every restart.",
+            hint="Give the query an id: .option('query', …), the same after every restart.",
         ) from error
 
 
@@ -270,7 +269,7 @@ class RrdWriterOfRows(ChunkWriter):
     def __init__(self, target: Target, *, overwrite: bool) -> None:
         super().__init__(target, overwrite=overwrite)
         if target.query is None and exists(target.destination) and not overwrite:
-            raise WriteError("is there already", path=str(target.destination), hint="Write with .mode('overwrite').")
+            raise WriteError("already exists", path=str(target.destination), hint="Write with .mode('overwrite').")
 
     @property
     def _beside(self) -> Location:
@@ -335,8 +334,8 @@ class StoreWriterOfRows(ChunkWriter):
             existing = live.get(key_of(recording.store))
             if existing is not None:
                 raise SameRecordingError(
-                    f"recording {recording.store.recording_id!r} is in the store already, "
-                    f"from {existing.source or 'elsewhere'}",
+                    f"recording {recording.store.recording_id!r} is already in the store, from "
+                    f"{existing.source or 'another source'}",
                     path=str(self._target.destination),
-                    hint="It replaces that one with the option replaceSameId='true'.",
+                    hint="To replace it, set the option replaceSameId='true'.",
                 )

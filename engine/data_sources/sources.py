@@ -190,9 +190,9 @@ class TableReader(DataSourceReader):
 
 
 def data_source_of(name: str | None = None) -> type[DataSource]:
-    """The data source of a format, that of datasets or of tables, by its name; without one, that of every format.
+    """The data source of a format, of datasets or of tables, by name; without a name, the one for every format.
 
-    Raises ``KeyError`` where there is no such format.
+    Raises ``KeyError`` for an unknown format.
     """
     sources: dict[str | None, type[DataSource]] = {
         "dataset": DatasetDataSource,
@@ -208,8 +208,8 @@ def data_source_of(name: str | None = None) -> type[DataSource]:
 def register(spark: SparkSession) -> None:
     """Register ``spark.read.format("chunkmill")``, ``"chunkmill.mcap"`` and the other data sources with a session.
 
-    This is needed if Spark does not find them by itself: for formats that a program has added, on a Spark Connect
-    server without the package, and for an editable installation. Sessions of :func:`get_session` already have them.
+    This is needed if Spark does not find them by itself: for formats that a program adds, on a Spark Connect server
+    without the package, and for an editable installation. Sessions of :func:`get_session` already have them.
     """
     register_by_value()
     for name in (None, "dataset", "table", *FORMATS):
@@ -219,9 +219,9 @@ def register(spark: SparkSession) -> None:
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the Spark session to use. A session made by chunkmill has the data sources ``chunkmill.*``.
 
-    If the user has made a session, it is returned unchanged, whatever its master; a Spark Connect session too.
-    Otherwise an existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ from the
-    running session, a session of chunkmill is restarted, and a session of the user is kept, with a warning.
+    A session made by the user, also of Spark Connect, is returned unchanged, whatever its master. Otherwise the
+    existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ from the running session,
+    a session of chunkmill is restarted, and a session of the user is kept, with a warning.
 
     Parameters
     ----------

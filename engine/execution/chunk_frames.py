@@ -55,7 +55,7 @@ _kept: weakref.WeakKeyDictionary[SparkSession, list[Any]] = weakref.WeakKeyDicti
 
 
 def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | None) -> DataFrame:
-    """The chunks of ``work`` as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
+    """Return the chunks of ``work`` as a DataFrame; see :meth:`LazyChunkStream.to_spark`."""
     job: StageJob
     if payload:
         job = PayloadJob(work)
@@ -71,7 +71,7 @@ def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | 
 
 
 def rows_frame(work: Work, spark: SparkSession, job: StageJob, schema: StructType) -> DataFrame:
-    """The rows that ``job`` makes of each task of ``work``, as a DataFrame; what the work reads is kept for it."""
+    """Return the rows that ``job`` computes for each task of ``work`` as a DataFrame, which keeps the inputs alive."""
     _kept.setdefault(spark, []).append(work)
     return stage_of(spark, job, range(len(work.tasks) + 1), schema)
 
@@ -81,7 +81,7 @@ def _new_folder(path: Path) -> Path:
     with writing(str(path)):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise WriteError("is not empty", path=str(path), hint="Parts go into a folder that is new or empty.")
+            raise WriteError("is not empty", path=str(path), hint="Give a new or empty folder.")
     return path
 
 
@@ -165,9 +165,9 @@ def _stored(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def transformed_frame(frame: DataFrame, function: Callable[[Iterator[Chunk]], Iterator[Chunk]]) -> DataFrame:
-    """The chunks of a DataFrame through ``function``, partition by partition, as rows that carry them.
+    """Apply ``function`` to the chunks of each partition of a DataFrame; return rows with their payload.
 
-    They are of the same files and recordings. It may be a stream: the stage is one ``mapInArrow``.
+    The rows keep files and recordings. The DataFrame may be streaming: this is one ``mapInArrow`` stage.
     """
     register_by_value()
     with sending(function):
@@ -205,7 +205,7 @@ def check_frame(frame: DataFrame) -> None:
 
 
 def check_columns(columns: Iterable[str]) -> None:
-    """Raise ``UsageError`` unless rows with these columns carry chunks, or point at them."""
+    """Raise ``UsageError`` unless rows with these columns contain chunks or refer to them."""
     names = set(columns)
     if "payload" not in names and not names >= set(PLACE_COLUMNS):
         raise UsageError(
@@ -215,7 +215,7 @@ def check_columns(columns: Iterable[str]) -> None:
 
 
 def chunks_of_frame(frame: DataFrame) -> list[Chunk]:
-    """Run ``frame`` and give its chunks, unread, in the order of (task, position) where it has these columns."""
+    """Run ``frame`` and yield its chunks, unread, sorted by the columns ``task`` and ``position`` if it has them."""
     return _spooled(frame) if "payload" in frame.columns else _referred(frame)
 
 
@@ -243,7 +243,7 @@ def _spooled(frame: DataFrame) -> list[Chunk]:
 
 
 def order_key(task: int | None, position: int | None) -> tuple[Any, ...]:
-    """The key of a row: those without an order keep theirs, after all others."""
+    """The sort key of a row: rows without ``task`` and ``position`` keep their order, after all others."""
     return task is None, task or 0, position is None, position or 0
 
 
@@ -295,9 +295,9 @@ _CARRIED: Final = (*ORDER_COLUMNS, "path", "application_id", "recording_id")
 
 
 class CarriedChunks:
-    """The chunks of rows; ``count`` is the number read so far, ``label`` names their origin, for errors.
+    """Reads chunks from rows. ``count`` is the number of chunks so far; ``label`` names the origin in errors.
 
-    A row carries its chunk where there is a column ``payload``, and otherwise points at it.
+    A row contains its chunk in the column ``payload``, or else refers to a stored chunk.
     """
 
     def __init__(self, label: str) -> None:
@@ -305,7 +305,7 @@ class CarriedChunks:
         self._label = label
 
     def read(self, batch: pa.RecordBatch) -> Iterator[CarriedChunk]:
-        """The chunks of some rows, in their order. Raises ``ReadError``, ``UsageError``."""
+        """Yield the chunks of rows, in order. Raises ``ReadError`` and ``UsageError``."""
         named = batch.schema.names
         nulls = [None] * batch.num_rows
         columns = [batch.column(name).to_pylist() if name in named else nulls for name in _CARRIED]
@@ -326,7 +326,7 @@ class CarriedChunks:
 def _chunk(value: pa.BinaryScalar, where: str) -> Chunk:
     buffer = value.as_buffer()
     if buffer is None:
-        raise ReadError("the column 'payload' is null", path=where, hint="Every row must carry its chunk.")
+        raise ReadError("the column 'payload' is null", path=where, hint="Every row needs a payload.")
     try:
         batch = decode_batch(buffer, path=where, offset=None, what="the payload")
         return Chunk.from_data(data_from_batch(batch))

@@ -66,13 +66,13 @@ _ATTEMPTS = 10
 
 
 def scratch_folder() -> Path:
-    """The folder for results that stay: ``CHUNKMILL_SCRATCH``, else a folder of this user's in the temporary one."""
+    """The folder for intermediate results: ``CHUNKMILL_SCRATCH``, or the user's folder in the temporary folder."""
     given = os.environ.get("CHUNKMILL_SCRATCH")
     return local_path(given) if given else Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
 
 
 class Staging:
-    """A folder for the parts of one run; removed when the ``with`` block ends, however it ends."""
+    """A folder for the parts of one run, removed at the end of the ``with`` block."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -80,26 +80,26 @@ class Staging:
 
     @property
     def local(self) -> Path:
-        """The folder's path, where it is on a file system."""
+        """The path of the folder, on a file system."""
         assert isinstance(self.folder, LocalFolder)
         return self.folder.location
 
     @property
     def location(self) -> str:
-        """The folder's path or URL; tasks find it by that."""
+        """The path or URL of the folder, for tasks."""
         return str(self.folder.location)
 
     @classmethod
     def beside(cls, destination: Location) -> Staging:
-        """A new staging folder beside ``destination``; folders of dead runs onto it are removed first."""
+        """Make a staging folder next to ``destination``, after removing the folders of dead runs."""
         cls.sweep(destination)
         return cls._make(cls._folder(destination, secrets.token_hex(6)), destination)
 
     @classmethod
     def shared(cls, destination: Location, token: str) -> Staging:
-        """The staging folder beside ``destination`` that several processes know by a ``token``; made by the first.
+        """Return the staging folder next to ``destination`` that processes with the same ``token`` share.
 
-        It counts as abandoned when the process has ended that started the one that made it.
+        The first process makes it. It counts as abandoned when the parent of that process has ended.
         """
         folder = cls._folder(destination, token)
         with writing(str(destination)):
@@ -109,7 +109,7 @@ class Staging:
 
     @classmethod
     def sweep(cls, destination: Location) -> None:
-        """Remove the folders of dead runs onto ``destination``."""
+        """Remove the staging folders of dead runs that wrote to ``destination``."""
         runs: Iterable[Folder]
         if isinstance(destination, ObjectUrl):
             runs = _runs_below(destination.parent / _REMOTE / destination.name)
@@ -127,7 +127,7 @@ class Staging:
 
     @classmethod
     def in_scratch(cls) -> Staging:
-        """A new staging folder in the scratch folder, for results that stay there."""
+        """Make a staging folder in the scratch folder, for results that stay there."""
         scratch = scratch_folder()
         with writing(str(scratch)):
             scratch.mkdir(parents=True, exist_ok=True)
@@ -135,13 +135,13 @@ class Staging:
 
     @classmethod
     def sweep_scratch(cls) -> None:
-        """Remove what dead runs left in the scratch folder."""
+        """Remove the folders of dead runs in the scratch folder."""
         for path in scratch_folder().glob(f"run{_MARK}*"):
             if _is_abandoned(LocalFolder(path)):
                 LocalFolder(path).remove()
 
     def inner(self) -> Staging:
-        """A new staging folder within this one."""
+        """Make a staging folder within this one."""
         return self._make(self.folder.sub(f"run{_MARK}{secrets.token_hex(6)}"), self.folder.location)
 
     @classmethod
@@ -151,7 +151,7 @@ class Staging:
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
-        """Tell the tasks of a group that have not begun to skip their work."""
+        """Let tasks of a group that have not started skip their work."""
         try:
             self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
@@ -162,7 +162,7 @@ class Staging:
         return self.folder.exists(f"{_FAILED}-{group}")
 
     def check(self) -> None:
-        """Raise a transient ``WriteError`` where the folder is gone: others have taken its run for dead."""
+        """Raise a transient ``WriteError`` if the folder is gone: another process took this run for dead."""
         if not self.folder.exists(_OWNER):
             raise WriteError(
                 "the staging folder was removed while it was in use",
@@ -172,7 +172,7 @@ class Staging:
             )
 
     def remove(self) -> None:
-        """Remove the folder with its content. It is renamed first, so that a cancelled task adds nothing."""
+        """Remove the folder with its content, after renaming it, so that cancelled tasks cannot add files."""
         folder = self.folder
         if isinstance(folder, LocalFolder):
             gone = folder.location.with_name(f"{folder.location.name}{_GONE}")
@@ -225,9 +225,9 @@ def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -
 
 
 def abandoned_runs(location: Location) -> list[Folder]:
-    """The staging folders of runs onto something right in ``location`` that are known to be dead, or taken for it.
+    """The staging folders of dead runs whose destinations are directly in ``location``.
 
-    Nothing is known of one on another host, which counts as dead a day after it began.
+    A run on another host counts as dead a day after its start.
     """
     runs: list[Folder]
     if isinstance(location, ObjectUrl):
@@ -293,7 +293,7 @@ _DEAD_STATES = ("Z", "X")
 
 
 def this_process() -> dict[str, Any]:
-    """Host, number and time of start of this process, as JSON data."""
+    """The host, number and start time of this process, as JSON data."""
     return _process(os.getpid())
 
 
@@ -302,10 +302,10 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def is_gone(process: Mapping[str, Any]) -> bool:
-    """Return whether the process described by :func:`this_process` elsewhere is known to be dead.
+    """Return True if a process, as described by :func:`this_process`, is known to be dead.
 
-    Of one on another host, or in another process namespace where ``process`` has one, nothing is known. Hosts need
-    names of their own for that. Raises ``ValueError`` or ``KeyError`` if ``process`` is no such description.
+    Processes on other hosts or in other process namespaces are never known to be dead; hosts need different names.
+    Raises ``ValueError`` or ``KeyError`` if ``process`` is not such a description.
     """
     pid = int(process["pid"])
     if not 0 < pid < 1 << 31:
@@ -329,7 +329,7 @@ def start_time(pid: int) -> str | None:
 
 
 def pid_namespace() -> str | None:
-    """The namespace in which this process's number means something: containers have their own."""
+    """The process namespace of this process; each container has its own."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -390,7 +390,7 @@ class Extent:
         assert out.handle is not None
         if not self.chunks.copy(out.handle, out.position, store, destination=destination):
             raise ReadError(
-                "messages have moved since the run began",
+                "messages of this file moved while the run read it",
                 path=self.chunks.path,
                 hint="Another program is writing to the file; run again when it has finished.",
             )
@@ -424,9 +424,9 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class RunPlaces:
-    """The places of the runs that tasks give: in ``regions`` where all of them give nothing else, or in parts.
+    """The places of copied messages: in ``regions`` if all tasks only copy, else in parts.
 
-    With ``at_source``, they leave them in place, and the committing process copies them: once instead of twice.
+    With ``at_source``, tasks copy nothing, and the commit copies from the sources: once instead of twice.
     """
 
     regions: Regions | None = None
@@ -434,7 +434,7 @@ class RunPlaces:
 
     @property
     def is_quick(self) -> bool:
-        """Whether the driver can do it as well as a worker on its machine: there is no part to write."""
+        """Return True if the driver can run such tasks as fast as a worker, as there is no part to write."""
         return self.at_source or self.regions is not None
 
     def bring(
@@ -442,7 +442,7 @@ class RunPlaces:
     ) -> dict[str, Any] | None:
         """Copy the output of task ``index`` and return its new location, or None if it must be rewritten.
 
-        A region is written as often as its task is tried, always with the same bytes.
+        Each try of a task writes the same bytes to its region.
         """
         size = run.size_in(store)
         if self.regions is not None and self.regions.host == socket.gethostname():
@@ -581,10 +581,10 @@ _BEGUN_FILE: Final = _BEGUN_NAME + OPEN_SUFFIX
 
 
 class RrdCommit:
-    """The commit of a run into one RRD: the file that will appear at ``destination``.
+    """The commit of a run into one RRD at ``destination``.
 
-    Guarantee: until the last step (a rename; in an object store the end of the upload) the destination is untouched;
-    after it the file is whole and on disk.
+    Guarantee: until the last step (a rename, or in an object store the end of the upload), the destination is
+    unchanged. After it, the file is complete and synced.
     """
 
     def __init__(self, staging: Staging, destination: Location, stores: Sequence[StoreEntry]) -> None:
@@ -595,13 +595,13 @@ class RrdCommit:
         self._follower: Follower | None = None
 
     def reserve(self, sizes: Sequence[int]) -> Regions:
-        """Begin a local file now, with a region for each task, of these sizes."""
+        """Begin a local file, with a region of the given size for each task."""
         return Regions.of(_BEGUN_FILE, self._begin_now(), sizes)
 
     def follow(self, runs: Sequence[tuple[FileRun | None, StoreEntry]]) -> None:
-        """Begin a local file now, and copy into it what tasks give while others run.
+        """Begin a local file, and copy the output of finished tasks into it while others run.
 
-        For each task, all that it gives, if that stays in its place, and the store of its chunks.
+        ``runs`` has, for each task, its whole output if that stays in its file, and the store of its chunks.
         """
         folder = self._staging.local
         self._follower = Follower(folder, folder / _BEGUN_FILE, self._begin_now(), runs)
@@ -609,9 +609,9 @@ class RrdCommit:
     def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
         """Join extents in their order, publish the file, and return its size in bytes.
 
-        ``stores`` are those of the tasks. Extents that were copied while tasks ran stay in the file. The kernel
-        or the store copies the others behind them. If a copied extent is not valid (a task was tried twice, and its
-        other part counts), all are copied into another file. The footer is made from the tables of their chunks.
+        ``stores`` are those of the tasks. Extents copied while tasks ran stay in the file; the kernel or the object
+        store appends the others. If a copied extent is not valid (because a later try of its task counts), all are
+        copied into another file. The footer is made from the chunk tables of the extents.
         """
         if self._follower is not None:
             copied = {part: (start, size) for part, start, size in self._follower.stop()}
@@ -644,14 +644,14 @@ class RrdCommit:
         return writer.position
 
     def take(self, part: str) -> None:
-        """Let a part of a local staging folder that is a whole RRD, on disk, appear."""
+        """Publish a part of a local staging folder that is a complete, synced RRD."""
         with writing(str(self._destination)):
             assert not isinstance(self._destination, ObjectUrl)
             replace_file(self._staging.local / part, self._destination)
             reach("rrd.rename")
 
     def close(self) -> None:
-        """Throw away what was begun and not finished."""
+        """Discard an unfinished file."""
         if self._follower is not None:
             self._follower.stop()
         if self._begun is not None:

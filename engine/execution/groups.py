@@ -93,14 +93,14 @@ class GroupedStage:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The outputs of one recording that ran: the chunks of each of its stores, in their order, and warnings."""
+    """The outputs of one recording after the run: the chunks of each of its stores, in order, and warnings."""
 
     chunks: tuple[tuple[StoreEntry, list[PartChunk]], ...]
     warnings: tuple[str, ...] = ()
 
 
 def is_of_all(error: Exception) -> bool:
-    """Return whether a failure is one of the machine, and not of one recording: nothing more can be done then."""
+    """Return True if a failure concerns the machine, not one recording, so that the run cannot continue."""
     if isinstance(error, SessionError):
         return not error.transient  # a worker that was killed again and again was killed by its recording
     return isinstance(error, WriteError)
@@ -109,11 +109,11 @@ def is_of_all(error: Exception) -> bool:
 def run_groups(
     groups: Sequence[Outputs], staging: Staging, destination: str, options: RunOptions, *, digests: bool
 ) -> list[Group | Exception]:
-    """Run the outputs of several recordings into parts below ``staging``; gives what each became, or its error.
+    """Run the outputs of several recordings into parts below ``staging``; return the result or error of each.
 
-    With ``digests`` parts have the times of their chunks, too, as a store wants them.
+    With ``digests``, parts also have the times of their chunks, as stores need them.
 
-    A failure of Spark itself (a worker that was killed too often) is tried again with each recording alone.
+    After a failure of Spark itself (a worker was killed too often), each recording is retried alone.
     """
     if not groups:
         return []
@@ -149,7 +149,7 @@ def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> G
 
 @dataclass(frozen=True, slots=True)
 class PlannedRecording:
-    """One RRD to be written: its name, and its stores with the work that gives each its chunks."""
+    """An RRD to write: its destination, and its stores with the work that produces their chunks."""
 
     destination: Location
     outputs: Sequence[tuple[StoreEntry, Work]]
@@ -157,12 +157,12 @@ class PlannedRecording:
 
     @property
     def tasks(self) -> int:
-        """Number of tasks."""
+        """The number of tasks."""
         return sum(len(work.tasks) for _, work in self.outputs)
 
     @property
     def size(self) -> int:
-        """Source bytes."""
+        """The size of the source, in bytes."""
         return sum(task.size for _, work in self.outputs for task in work.tasks)
 
 
@@ -178,12 +178,12 @@ class RecordingOutcome:
 def write_recordings(
     recordings: Iterable[PlannedRecording], folder: Location, options: RunOptions
 ) -> Iterator[RecordingOutcome]:
-    """Write recordings below ``folder``, a stage for every 256 tasks or 4 GiB of them, in order; more on many cores.
+    """Write recordings below ``folder``, in order, in stages of 256 tasks or 4 GiB; more on many cores.
 
-    Guarantee: a recording appears whole or not at all, and one that fails leaves the others alone. When a stage is
-    done, its recordings are committed one by one, each as the outcome of the one before is taken. A failure of Spark
-    itself (a worker that was killed too often) is tried again with each recording of the stage in a stage of its own;
-    one to start is raised.
+    Guarantee: a recording appears completely or not at all, and a failed one does not affect the others. After a stage,
+    its recordings are committed one by one, each when the caller has taken the previous outcome. After a failure of
+    Spark itself (a worker was killed too often), each recording of the stage is retried in its own stage. If Spark
+    cannot start, the error is raised.
     """
     folder = located(folder)  # tasks run in other folders
     stage: list[tuple[int, PlannedRecording]] = []

@@ -177,10 +177,10 @@ def iterated_chunks(
     work_of: Callable[[Sequence[tuple[int, S]], int], Work],
     options: RunOptions,
 ) -> Iterator[Chunk]:
-    """The chunks of all units, in order, as tasks of ``work_of`` some of them, behind so many others, make them.
+    """Yield the chunks of all units, in order. ``work_of`` makes the work for some units, given the number before.
 
-    A unit is a split with the number of its source. Units are taken from their iterator as they are needed. What it
-    raises, or a task, comes after the chunks before it. Quarantined rows are written to their table at the end.
+    A unit is a split with the number of its source. Units are taken from their iterator on demand. An error of the
+    iterator or of a task is raised after the chunks before it. Quarantined rows are written to their table at the end.
     """
     from ..spark import running_session
 

@@ -58,8 +58,8 @@ LONGEST_TTL: Final = 600.0
 class Holder:
     """A holder of a lease. Times are in seconds since the epoch, by the clock of ``host``.
 
-    ``holder`` says what it does, such as ``ingest``; ``started`` and ``namespace`` distinguish process ``pid`` from
-    others with that number; ``released`` is None while the lease is held.
+    ``holder`` names its work, such as ``ingest``. ``started`` and ``namespace`` distinguish process ``pid`` from others
+    with that number. ``released`` is None while the lease is held.
     """
 
     holder: str
@@ -76,7 +76,7 @@ class Holder:
 
     @classmethod
     def here(cls, holder: str, ttl_seconds: float) -> Holder:
-        """This process, as a holder from now on."""
+        """Return this process as a holder from now on."""
         now = time.time()
         return cls(
             holder=holder,
@@ -91,7 +91,7 @@ class Holder:
 
     @classmethod
     def parse(cls, data: bytes) -> Holder:
-        """The holder that a lease's file names. Raises ``ValueError`` or ``TypeError`` where it names none."""
+        """Parse the file of a lease. Raises ``ValueError`` or ``TypeError`` if it names no holder."""
         fields = json.loads(data)
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ValueError("not a lease of a known format")
@@ -108,30 +108,30 @@ class Holder:
             raise ValueError("a lease's times are numbers")
 
     def to_bytes(self) -> bytes:
-        """The content of the lease's file: JSON, and spaces up to a size that does not change with the times."""
+        """The content of the lease's file: JSON, padded to a size that is the same for all times."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode().ljust(_SIZE)
 
     def renew(self) -> Holder:
-        """The same, renewed now."""
+        """Return the holder with the present as time of renewal."""
         return replace(self, renewed=time.time())
 
     def release(self) -> Holder:
-        """The same, done now."""
+        """Return the holder with the present as time of release."""
         return replace(self, released=time.time())
 
     @property
     def is_released(self) -> bool:
-        """Whether it has said itself that it is done."""
+        """Return True if the holder has released the lease."""
         return self.released is not None
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this host and visible from here."""
+        """Return True if the holder is a visible process of this host."""
         return self.host == this_process()["host"] and self.namespace == pid_namespace()
 
     @property
     def is_dead(self) -> bool:
-        """Whether its process is known to be dead; nothing is known of one on another host."""
+        """Return True if the process is known to be dead; for one on another host, this is never known."""
         try:
             return is_gone(asdict(self))
         except ValueError:
@@ -139,12 +139,12 @@ class Holder:
 
     @property
     def is_heard(self) -> bool:
-        """Whether it is on this host, and this host's clock says that it was renewed in time: so it is alive."""
+        """Return True if the holder is on this host and was renewed in time, so that it is alive."""
         return self.is_here and abs(time.time() - self.renewed) < self.patience
 
     @property
     def patience(self) -> float:
-        """For how many seconds it may stay silent before it counts as dead."""
+        """The seconds without renewal after which the holder counts as dead."""
         return min(self.ttl, LONGEST_TTL)
 
     def __str__(self) -> str:
@@ -205,7 +205,7 @@ class _LeaseFile(NamedTuple):
 
 
 class Lease:
-    """The right to keep up a store or to run a query, while it is renewed; as a context manager released at the end."""
+    """The exclusive right to maintain a store or run a query, while it is renewed. A context manager releases it."""
 
     def __init__(self, home: Location, number: int, holder: Holder, name: str = "") -> None:
         self.home = home
@@ -230,16 +230,16 @@ class Lease:
         wait: bool = True,
         queue: bool = False,
     ) -> Lease:
-        """Take a lease of the store ``home``, in the name of ``holder``: a word for what it is going to do.
+        """Take a lease on the store ``home``. ``holder`` is a word for the work, such as ``ingest``.
 
-        ``name`` is that of an ingestion query; the default is the lease for upkeep. Waits up to the ttl of a holder on
-        another host, or of one on this host that was not renewed in time, to see whether it is alive; with
-        ``wait=False`` it takes it for alive. Raises a transient ``WriteError`` that names the holder if there is one,
-        and another error if the folder cannot be written. With ``queue=True`` it also waits for a live holder to
-        finish.
+        ``name`` is the name of an ingestion query; the default is the lease for maintenance. If the holder is on
+        another host, or was not renewed in time, this waits up to its ttl to see whether it is alive; with
+        ``wait=False`` such a holder counts as alive. With ``queue=True``, this also waits for a live holder to finish.
+        Otherwise a live holder raises a transient ``WriteError`` that names it. Raises another error if the folder
+        cannot be written.
         """
         if ttl_seconds <= 0:
-            raise ValueError(f"a lease lasts longer than {ttl_seconds} seconds")
+            raise ValueError(f"a lease must last longer than {ttl_seconds} seconds")
         folder = _folder(home, name)
         with writing(str(home)):
             folder.make()
@@ -266,10 +266,10 @@ class Lease:
         raise WriteError("other processes keep taking the lease on this store", path=str(home), transient=True)
 
     def check(self) -> None:
-        """Raise a transient ``WriteError`` where another has taken the lease, or it cannot be made sure of.
+        """Raise a transient ``WriteError`` if another process has the lease, or if this cannot be excluded.
 
-        After a pause of this process longer than the lease lasts (a suspended machine), it is renewed on the spot. That
-        succeeds unless another has taken it over.
+        If this process paused for longer than the lease lasts (a suspended machine), the lease is renewed now, unless
+        another process has it.
         """
         with self._turn:
             if self._lost is None and _now() - self._renewed_at > self.holder.ttl:
@@ -280,22 +280,22 @@ class Lease:
                 raise WriteError(
                     f"the lease on this store was lost: {self._lost}",
                     path=str(self.home),
-                    hint="Nothing is written any more; run it again when the other is done.",
+                    hint="Nothing more is written; run it again when the other process is done.",
                     transient=True,
                 )
 
     def release(self) -> None:
-        """Let another have the lease. Does nothing where it was lost, or was released before.
+        """Release the lease. Does nothing if it was lost or already released.
 
-        If its file cannot be written, it is free for this process at once. For others it is free when a retry in the
-        background succeeds, or when they have watched it for ``ttl_seconds``.
+        If its file cannot be written, the lease is free for this process at once. For other processes it is free after
+        a successful retry in the background, or after they have waited for ``ttl_seconds``.
         """
         self._done.set()
         self._thread.join()
         with self._turn:
             if self._lost is None and (error := self._release_failure()) is not None:
                 _given_up.add(self.holder.token)
-                logger.warning("the lease was not released, which is tried again: %s", error)
+                logger.warning("the lease was not released; retrying: %s", error)
                 with contextlib.suppress(RuntimeError):  # there may be no thread at the end of a process
                     threading.Thread(target=self._release_later, name="chunkmill-lease", daemon=True).start()
             self._lost = self._lost or "it was released"
@@ -364,9 +364,9 @@ class Lease:
 
 
 def lease_holder(home: Location, name: str = "") -> Holder | None:
-    """Return the live holder of a lease, or None. A holder that is not known to be dead counts as live.
+    """Return the live holder of a lease, or None, without changes. A holder counts as live unless known to be dead.
 
-    Of a holder on another host nobody knows here whether it lives: see when it ``renewed``. Changes nothing.
+    For a holder on another host, this is not known: see ``renewed``.
     """
     newest = _newest(_folder(home, name), home)
     return None if newest is None or newest.is_free else newest.holder
@@ -419,7 +419,7 @@ def _newest(folder: Folder, home: Location) -> _LeaseFile | None:
 
 
 def _unsure(home: Location, error: Exception) -> WriteError:
-    return WriteError(f"who is at work here cannot be found out: {error}", path=str(home), transient=True)
+    return WriteError(f"the process that holds the lease cannot be determined: {error}", path=str(home), transient=True)
 
 
 def _waited_for_end(folder: Folder, home: Location, first: _LeaseFile, *, wait: bool, queue: bool) -> _LeaseFile | None:
@@ -436,7 +436,7 @@ def _waited_for_end(folder: Folder, home: Location, first: _LeaseFile, *, wait: 
         if now.data != seen.data:
             seen, silent = now, 0.0
         if silent >= now.patience:
-            logger.warning("%s: %s has given no sign of life for %.0f s", home, now.holder or "a writer", now.patience)
+            logger.warning("%s: %s has not renewed its lease for %.0f s", home, now.holder or "a writer", now.patience)
             return now
         if now is first and not queue:
             text = "%s: waiting up to %.0f s to see whether %s is alive"
@@ -465,7 +465,7 @@ def _refusal(home: Location, holder: Holder | None) -> WriteError:
     if holder is not None and holder.is_here:
         hint = f"Wait until it is done, or end it (kill {holder.pid}), or choose another destination."
     return WriteError(
-        f"another process is at work here: {holder or 'it is not known which'}",
+        f"another process is writing here: {holder or 'it is unknown which'}",
         path=str(home),
         hint=hint,
         transient=True,

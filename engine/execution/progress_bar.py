@@ -60,7 +60,7 @@ class _Facts(ProgressColumn):
 
 
 class ProgressBar:
-    """Draws a run on stderr if that is a terminal.
+    """Draws the progress of a run on stderr, if that is a terminal.
 
     A ``ProgressListener``; used as a context manager around the run. Nothing is drawn in the first ``delay`` seconds.
     """
@@ -103,7 +103,7 @@ class ProgressBar:
             self._rich.stop()
 
     def started(self, total_splits: int, total_bytes: int) -> None:
-        """The plan is made; the bar gets its length, in source bytes."""
+        """Set the length of the bar, in source bytes."""
         self._total = total_bytes
         state = ProgressState(0, total_splits, 0, total_bytes, 0, 0, 0.0)
         self._rich.update(self._task, total=total_bytes or None, state=state)
@@ -113,7 +113,7 @@ class ProgressBar:
         self._rich.update(self._task, completed=min(done.bytes_done, self._total), state=done)
 
     def finished(self, result: RunReport) -> None:
-        """Fill the bar; a line on the result follows it."""
+        """Fill the bar, and print a line with the result."""
         self._rich.update(self._task, completed=result.bytes_in)
 
 

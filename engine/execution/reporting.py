@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """When a run began, on two clocks, and what was planned since then: seconds it took, and the plan as text."""
+    """The start of a run, on two clocks, the seconds of its planning, and the plan as text."""
 
     wall: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
@@ -35,7 +35,7 @@ class RunStart:
     plan: str = ""
 
     def planned(self, plan: str) -> RunStart:
-        """The same start, now that the plan is made."""
+        """Return the start with the time of planning and the plan."""
         return RunStart(self.wall, self.clock, time.perf_counter() - self.clock, plan)
 
 
@@ -60,7 +60,7 @@ class Ran:
         return [outcomes[task.index] for task in self.tasks]
 
     def whole(self) -> tuple[str, int] | None:
-        """Name and size of the part that is a whole RRD already; None if parts have yet to be joined."""
+        """The name and size of the part that is a complete RRD, or None if parts must be joined."""
         parts = [
             (n.data["whole"]["part"], n.data["whole"]["size"])
             for n in self.notes
@@ -71,7 +71,7 @@ class Ran:
     def report(
         self, start: RunStart, *, executor: str, destination: str, bytes_out: int, commit_seconds: float
     ) -> RunReport:
-        """Everything as one report; called when the output is committed."""
+        """Return the report of the run, after the commit."""
         closed = {n.task: n for n in self.notes if n.kind == "task"}
         tasks = [_task(task, closed[task.index], start) for task in self.tasks if task.index in closed]
         phases = {"plan": start.plan_seconds}
@@ -162,7 +162,7 @@ def _histogram(counts: dict[str, int]) -> SizeHistogram:
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """The state of a run. Bytes done are source bytes of finished splits; bytes written are those in parts."""
+    """The state of a run. ``bytes_done`` counts source bytes of finished splits, ``bytes_written`` bytes in parts."""
 
     splits_done: int
     splits_total: int

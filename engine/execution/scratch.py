@@ -42,9 +42,9 @@ _MOST_SPOOLED: Final = 4096
 
 
 class ScratchFolder:
-    """A scratch folder that is removed when nothing refers to it any more, at the latest when Python ends.
+    """A scratch folder, removed when nothing refers to it, at the latest when Python ends.
 
-    A surrounding folder ``within`` stays as long.
+    The surrounding folder ``within`` is kept until then.
     """
 
     def __init__(self, path: Path, within: ScratchFolder | None = None) -> None:
@@ -96,7 +96,7 @@ class ScratchPart:
     came_slowly: bool = False
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks, in order; messages undecoded."""
+        """The chunks, in order, undecoded."""
         entries = _entries_of(self.entries) if isinstance(self.entries, bytes) else self.entries
         if not self.small:
             yield from (lazy_chunk(self.path, entry, self.folder) for entry in entries)
@@ -124,16 +124,16 @@ def _entries_of(stream: bytes) -> tuple[ChunkEntry, ...]:
 
 
 def lazy_chunk(path: str, entry: ChunkEntry, folder: ScratchFolder | None, store: StoreEntry | None = None) -> Chunk:
-    """Return an undecoded chunk in a scratch part; it keeps its ``folder``.
+    """Return an undecoded chunk of a scratch part, which keeps its ``folder`` from removal.
 
-    Where its message must name ``store`` it counts as one of a store's own, and is passed on as such.
+    If its message must name ``store``, it is passed on as a chunk of that store.
     """
     size = None if store is None else entry.uncompressed_size
     return Chunk.lazy(entry.header, _ScratchPayload.of(path, entry, uncompressed_size=size, store=store, folder=folder))
 
 
 def collect_chunks(work: Work, options: RunOptions) -> list[Chunk]:
-    """Run ``work`` into scratch parts and give its chunks, in order, undecoded."""
+    """Run ``work`` into scratch parts, and yield its chunks, in order, undecoded."""
     staging = Staging.in_scratch()
     try:
         stores = (STORE,) * len(work.tasks)
@@ -166,8 +166,8 @@ def spool(chunks: Iterable[Chunk]) -> list[ScratchPart]:
 def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
     """Write chunks to scratch parts on demand: one chunk, then eight, and so on.
 
-    A part ends sooner where chunks come slowly. Each goes when nothing refers to it any more. An error of the iterator
-    comes after the chunks before it.
+    Slow chunks give smaller parts. A part is removed when nothing refers to it. An error of the iterator is raised
+    after the chunks before it.
     """
     remaining = _Awaited(iter(chunks))
     most = 1

@@ -49,49 +49,49 @@ from .work import JoinedWork, PartChunk, Piece, Work
 
 
 class Part(ABC):
-    """The file that one try at a task writes."""
+    """The output file of one try of a task."""
 
     takes_runs = False
-    """Whether it takes runs of untouched messages beside chunks."""
+    """Whether :meth:`write` also accepts runs of unchanged messages."""
 
     @abstractmethod
     def write(self, piece: Piece) -> Iterable[pa.RecordBatch] | None:
-        """Take the next chunk. Gives rows that are to go to the driver now, if there are any."""
+        """Write the next chunk. Return rows to send to the driver now, if any."""
 
     @abstractmethod
     def close(self) -> dict[str, Any]:
-        """Let the part have its name, whole; gives what is to be said of it, as JSON data.
+        """Complete and name the part; return its record as JSON data.
 
-        ``chunks``, ``rows`` and ``bytes`` are counted; a ``part`` names the file.
+        ``chunks``, ``rows`` and ``bytes`` are counts; ``part`` is the name of the file.
         """
 
     def rows(self) -> Iterable[pa.RecordBatch]:
-        """Rows for the driver, once the part is closed."""
+        """Return rows for the driver, after :meth:`close`."""
         return ()
 
     @abstractmethod
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished part."""
 
 
 class Parts(ABC):
-    """The way in which tasks write parts. It pickles."""
+    """Opens the parts of tasks. Can be pickled."""
 
     @property
     def adopts(self) -> bool:
-        """Whether :meth:`adopt` is to be tried."""
+        """Whether to try :meth:`adopt`."""
         return False
 
     @abstractmethod
     def open(self, task: TaskRun) -> Part:
-        """Begin a part: files of ``task.folder`` whose names begin with ``task.name``."""
+        """Open a part: files in ``task.folder`` with names that begin with ``task.name``."""
 
     def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:  # noqa: ARG002
-        """Take the output of a task unread, without a chunk object; None if that is impossible."""
+        """Copy the unread output of a task, without chunk objects; return None if that is impossible."""
         return None
 
     def quick_tasks(self, work: Work) -> Sequence[int]:  # noqa: ARG002
-        """The tasks that the driver can do as fast as a worker: nothing looks into their output."""
+        """The tasks that the driver runs as fast as a worker, as no operator reads their chunks."""
         return ()
 
 
@@ -102,14 +102,14 @@ class Sink(ABC):
 
     @abstractmethod
     def begin(self, work: Work, staging: Staging) -> Parts:
-        """Prepare for a run of ``work``, whose parts will be in ``staging``."""
+        """Prepare a run of ``work`` with its parts in ``staging``."""
 
     @abstractmethod
     def commit(self, ran: Ran, staging: Staging) -> int:
-        """Let the result appear, whole; gives its size in bytes. :meth:`Ran.outcomes` is what parts said, in order."""
+        """Publish the result, and return its size in bytes. ``ran`` has the records of the parts, in order."""
 
     def abort(self) -> None:  # noqa: B027 - most have nothing to do
-        """Give up the work of :meth:`begin` and :meth:`commit`."""
+        """Undo :meth:`begin` and an unfinished :meth:`commit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,7 @@ class WriteBody(Body):
 def write_to(sink: Sink, work: Work, options: RunOptions) -> RunReport:
     """Run ``work`` into ``sink``.
 
-    Raises what a task raised; then, and whenever the run is cut, nothing is left at the destination but what was
-    there before.
+    Raises the error of a failed task. After an error or an interrupt, the destination is unchanged.
     """
     with Staging.beside(sink.destination) as staging:
         try:
@@ -173,7 +172,7 @@ def write_to(sink: Sink, work: Work, options: RunOptions) -> RunReport:
 
 
 def run_work(work: Work, parts: Parts, staging: Staging, options: RunOptions, destination: str = "") -> Ran:
-    """Run all tasks of a work into parts; raise failures, show warnings, check that no task is missing."""
+    """Run all tasks of a work into parts; raise failures, show warnings, and check that all tasks reported."""
     ran = run_tasks(work, parts, staging, options, destination)
     check(ran, staging)
     return ran
@@ -193,7 +192,7 @@ def run_tasks(
 
 
 def inline_chunks(work: Work, listener: ProgressListener | None = None) -> Iterator[Chunk]:
-    """The chunks of all tasks, as they come, without parts; what is quarantined goes to its table at the end."""
+    """Yield the chunks of all tasks, without parts. Quarantined chunks are written to their table at the end."""
     quarantined = Quarantined()
     tasks = (minting(work.minter(task.index), work.run(task.index)) for task in work.tasks)
     yield from TaskContext(quarantined).run(chain.from_iterable(told(work.tasks, tasks, listener)))
@@ -217,9 +216,9 @@ def finished_report(
 
 
 class RrdSink(Sink):
-    """One RRD of some stores; each has the chunks of its work.
+    """Writes one RRD of some stores, each with the chunks of its work.
 
-    Guarantee: it appears whole or not at all.
+    Guarantee: the RRD appears completely or not at all.
     """
 
     def __init__(self, destination: Location, outputs: Sequence[tuple[StoreEntry, Work]]) -> None:
@@ -229,19 +228,19 @@ class RrdSink(Sink):
         self._commit: RrdCommit | None = None
 
     def begin(self, work: Work, staging: Staging) -> RrdParts:
-        """Begin the file, where parts can be brought into it while tasks run."""
+        """Begin the file, if tasks or parts can be copied into it while tasks run."""
         self._commit = RrdCommit(staging, self.destination, [store for store, _ in self._outputs])
         whole = whole_name(self.destination, self._outputs)
         runs = RunPlaces() if whole and work.whole_run(0) is None else self._places(work, self._commit)
         return RrdParts(self._stores, str(self.destination), runs=runs, whole=(whole,) if whole else ())
 
     def commit(self, ran: Ran, staging: Staging) -> int:  # noqa: ARG002 (it was begun there)
-        """Name the one part that is a whole RRD, or bring parts together."""
+        """Rename the only part if it is a complete RRD, or join parts."""
         assert self._commit is not None
         return commit_ran(self._commit, ran, self._stores)
 
     def abort(self) -> None:
-        """Throw away what was begun."""
+        """Discard the unfinished file."""
         if self._commit is not None:
             self._commit.close()
 
@@ -257,7 +256,7 @@ class RrdSink(Sink):
 
 
 def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]], options: RunOptions) -> RunReport:
-    """Run works and commit their chunks as one RRD with a store for each; see :func:`write_to`."""
+    """Run works, and commit their chunks as one RRD with one store per work; see :func:`write_to`."""
     work: Work = outputs[0][1] if len(outputs) == 1 else JoinedWork([w for _, w in outputs])
     check_destination(destination, work)
     return write_to(RrdSink(destination, outputs), work, options)
@@ -285,13 +284,13 @@ def check_destination(destination: Location, work: Work, *, parents: bool = True
 
 
 def check_target(destination: Location, source_paths: Callable[[], Iterable[str]], *, parents: bool = True) -> None:
-    """Check that a file can be written there that is no source; see :func:`check_destination`."""
+    """Check that the destination can be written and is not a source; see :func:`check_destination`."""
     if isinstance(destination, ObjectUrl):
         if str(destination) in set(source_paths()):
             raise _is_source(destination)
         return
     if destination.is_dir():
-        raise WriteError("is a folder", path=str(destination), hint="Give the name of a file in it.")
+        raise WriteError("is a folder", path=str(destination), hint="Give the name of a file in this folder.")
     if parents and not destination.parent.is_dir():
         raise WriteError(
             "cannot be written: No such file or directory (os error 2)",
@@ -308,7 +307,7 @@ def _is_source(destination: Location) -> WriteError:
     return WriteError(
         "is a source of the same pipeline",
         path=str(destination),
-        hint="Write to another file; the source would be lost while it is read.",
+        hint="Write to another file, as this one is read during the run.",
     )
 
 
@@ -319,13 +318,13 @@ _MOST_QUICK: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class RrdParts(Parts):
-    """Parts of RRDs: messages that a commit brings together with others, or whole files.
+    """Opens parts of RRDs: messages that a commit joins, or whole files.
 
-    ``stores`` has one entry for each task of the work. With ``digests`` every chunk is given one, though it be read for
-    it, and a row of its own. With ``times``, too, each part ends with the times of its chunks. With ``runs``, tasks
-    with only unread messages as output copy them as a whole, and one row describes all chunks of a task. With
-    ``small``, chunks that are hardly more than a header go into the part many in one batch, not as messages. ``whole``,
-    one for each task, names the file of a task's only part, which then is a whole RRD.
+    ``stores`` has one entry for each task of the work. With ``digests``, every chunk has a digest and a row of its own,
+    even if it must be read for that. With ``times``, each part also ends with the times of its chunks. With ``runs``,
+    tasks that only pass on unread messages copy them together, and one row describes all chunks of a task. With
+    ``small``, tiny chunks are written in batches instead of as messages. ``whole`` has, for each task, the file name of
+    its only part, if that is a whole RRD.
     """
 
     stores: tuple[StoreEntry, ...]
@@ -338,11 +337,11 @@ class RrdParts(Parts):
 
     @property
     def adopts(self) -> bool:
-        """Whether untouched messages may be copied as a whole."""
+        """Whether unchanged messages may be copied together."""
         return self.runs is not None
 
     def open(self, task: TaskRun) -> Part:
-        """Begin the part of a task."""
+        """Open the part of a task."""
         with writing(self.destination):
             new = task.folder.new(task.name + PART_SUFFIX)
         try:
@@ -352,7 +351,7 @@ class RrdParts(Parts):
             raise
 
     def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:
-        """Bring the messages to their place."""
+        """Copy the messages to their place."""
         if self.runs is None:
             return None
         store = self.stores[task.index]
@@ -363,9 +362,9 @@ class RrdParts(Parts):
         return {"chunks": run.chunks, "rows": run.rows, "bytes": place["size"], "extent": place}
 
     def quick_tasks(self, work: Work) -> Sequence[int]:
-        """The tasks whose messages stay at their source, or are copied into their region by the kernel.
+        """The tasks whose messages stay in the source, or are copied to their region by the kernel.
 
-        A request to a worker takes 10 to 20 ms, and the first one 0.1 to 0.2 s, as long as copying 400 MB
+        The driver runs these: a request to a worker takes 10 to 20 ms, and the first one as long as copying 400 MB
         (``benchmarks/bench_rrd.py``).
         """
         if self.runs is None or not self.runs.is_quick:
@@ -477,9 +476,9 @@ _FOOTER_BYTES_A_CHUNK = 256
 
 
 class Shard:
-    """A shard that is written in ``folder``; the kernel copies chunks, nothing is decoded.
+    """A shard being written to ``folder``. The kernel copies chunks, which are not decoded.
 
-    To finish or discard its ``file``, or to discard it after a failure, is the caller's.
+    The caller finishes or discards its ``file``, and discards it after a failure.
     """
 
     def __init__(self, folder: Folder, name: str, staging: Staging, destination: str) -> None:
@@ -491,11 +490,11 @@ class Shard:
 
     @property
     def size(self) -> int:
-        """Bytes so far; of a sealed one, all."""
+        """The bytes written so far."""
         return self._writer.position
 
     def append(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
-        """Copy chunks of a store, in their order in their parts; gives their new places."""
+        """Copy chunks of a store, in the order of their parts; return their new places."""
         self._writer.begin_store(store)
         self.chunks += len(chunks)
         moved: list[PartChunk] = []
@@ -506,7 +505,7 @@ class Shard:
         return moved
 
     def seal(self) -> None:
-        """Write the footer, and let everything arrive, without letting the file appear."""
+        """Write the footer, and sync or upload everything, without publishing the file."""
         self._writer.finish()
         name = getattr(self.file.file, "name", None)
         reach("shard.write", name if isinstance(name, str) else None)
@@ -514,7 +513,7 @@ class Shard:
 
 
 def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[list[PartChunk]]:
-    """Chunks that follow each other in a part, of up to ``most`` bytes; larger ones by themselves."""
+    """Group chunks that are adjacent in a part, up to ``most`` bytes; larger chunks are alone."""
     run: list[PartChunk] = []
     for chunk in chunks:
         if run:
@@ -529,7 +528,7 @@ def neighbours(chunks: Sequence[PartChunk], most: float = math.inf) -> Iterator[
 
 
 def extents_in_order(chunks: Sequence[PartChunk]) -> list[Extent]:
-    """Return the extents of chunks; neighbours need not be adjacent in a part."""
+    """Return the extents of chunks, in order; they need not be adjacent in a part."""
     return [Extent(r[0].task, r[0].part, *_extent(r), [c.entry for c in r]) for r in neighbours(chunks)]
 
 
@@ -540,10 +539,10 @@ def _extent(run: Sequence[PartChunk]) -> tuple[int, int]:
 
 
 class ShardSink(Sink):
-    """A folder of RRDs of one store, each of at most ``shard_bytes``; a larger chunk gets one of its own.
+    """Writes a folder of RRDs of one store, of at most ``shard_bytes`` each, unless one chunk is larger.
 
-    Guarantee: nothing appears before all shards are written and have arrived. On a file system they appear in one step;
-    in an object store one after the other, and are taken back when that fails.
+    Guarantee: no shard appears before all are written and synced. On a file system all appear in one step. In an object
+    store they appear one after the other, and are removed if that fails.
     """
 
     def __init__(self, destination: Location, store: StoreEntry, shard_bytes: int) -> None:
@@ -554,7 +553,7 @@ class ShardSink(Sink):
         self._shard_bytes = shard_bytes
 
     def begin(self, work: Work, staging: Staging) -> RrdParts:  # noqa: ARG002
-        """Nothing needs to be prepared."""
+        """Do nothing except return the parts."""
         return RrdParts((self._store,) * len(work.tasks), str(self.destination))
 
     def commit(self, ran: Ran, staging: Staging) -> int:
@@ -613,13 +612,11 @@ def _divided(chunks: Sequence[PartChunk], shard_bytes: int) -> Iterator[list[Par
 def write_rrd_shards(
     destination: Location, store: StoreEntry, shard_bytes: int, work: Work, options: RunOptions
 ) -> RunReport:
-    """Run work and commit its chunks as a folder of RRDs; see :class:`ShardSink`."""
+    """Run ``work``, and commit its chunks as a folder of RRDs; see :class:`ShardSink`."""
     if isinstance(destination, ObjectUrl):
         is_taken = Folder.at(destination).exists()
     else:
         is_taken = destination.exists() and (not destination.is_dir() or any(destination.iterdir()))
     if is_taken:
-        raise WriteError(
-            "is there already", path=str(destination), hint="Shards go into a folder that is new or empty."
-        )
+        raise WriteError("already exists", path=str(destination), hint="Give a new or empty folder.")
     return write_to(ShardSink(destination, store, shard_bytes), work, options)

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TRAVELS = (
-    "What a function refers to travels with it. Make such a thing inside the function, where it is used, or run in "
-    'this process, with executor="inline".'
+    "Objects that a function refers to are sent with it. Create such objects inside the function, or run in this "
+    'process, with executor="inline".'
 )
 _GOES_ROUND = (
-    "Modules that refer to each other in a circle cannot travel: in a package beside the pipeline's file, write "
-    "`from .other import name` instead of `import package.other`."
+    "Modules that import each other cannot be sent: in a package next to the pipeline's file, write `from .other "
+    "import name` instead of `import package.other`."
 )
 
 _waiting: list[ModuleType] = []
@@ -51,13 +51,13 @@ _waiting: list[ModuleType] = []
 def send_by_value(module: ModuleType) -> None:
     """Let functions and classes of ``module`` be sent to tasks with their code, instead of by name.
 
-    The module has to be in ``sys.modules``. pyspark is not imported for it: see :func:`register_by_value`.
+    The module must be in ``sys.modules``. This does not import pyspark; see :func:`register_by_value`.
     """
     _waiting.append(module)
 
 
 def register_by_value() -> None:
-    """Tell Spark's serializer of the modules of :func:`send_by_value`; to be called before anything is packed."""
+    """Register the modules of :func:`send_by_value` with Spark's serializer, before anything is serialized."""
     if not _waiting:
         return
     from pyspark import cloudpickle
@@ -69,7 +69,7 @@ def register_by_value() -> None:
 
 
 def check_travels(thing: Any, name: str) -> None:
-    """Raise ``PipelineError`` where ``thing``, called ``name``, cannot be sent to tasks."""
+    """Raise ``PipelineError`` if ``thing``, called ``name`` in the error, cannot be sent to tasks."""
     register_by_value()
     error = _refusal(thing)
     if error is not None:
@@ -165,7 +165,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def failure_to_dict(error: BaseException, label: str) -> dict[str, Any]:
-    """``error`` as JSON data, with the split it came from and its traceback."""
+    """Convert an error to JSON data, with its split and traceback."""
     data = {
         "name": type(error).__qualname__,
         "text": str(error),
@@ -179,7 +179,7 @@ def failure_to_dict(error: BaseException, label: str) -> dict[str, Any]:
 
 
 def failure_from_dict(data: dict[str, Any]) -> BaseException:
-    """The exception to raise on the driver for what :func:`failure_to_dict` gave."""
+    """Return the exception to raise on the driver for the result of :func:`failure_to_dict`."""
     error = error_from_dict(data["own"]) if "own" in data else _unpacked(data["packed"])
     if error is None:
         said = ": ".join(filter(None, (data["name"], data["text"])))
@@ -287,9 +287,9 @@ def stage_of(
     schema: str | StructType,
     numbers: Sequence[int] | None = None,
 ) -> DataFrame:
-    """One ``mapInArrow`` stage; each of its tasks runs ``job`` for the ``numbers`` from one of ``starts`` to the next.
+    """Make a ``mapInArrow`` stage; each task runs ``job`` for the ``numbers`` from one of ``starts`` to the next.
 
-    Raises ``PipelineError`` where something in ``job`` cannot be sent to tasks.
+    Raises ``PipelineError`` if ``job`` cannot be sent to tasks.
     """
     register_by_value()
     count = len(starts) - 1
@@ -304,7 +304,8 @@ def told_by_partitions(
 ) -> list[str]:
     """Run ``function`` on the rows of each partition of a user's DataFrame; return its results in their order.
 
-    Nothing of the rows comes back. Raises the first error of ``function``, and ``SessionError`` if the stage failed.
+    The rows themselves are not returned. Raises the first error of ``function``, and ``SessionError`` if the stage
+    failed.
     """
     register_by_value()
     with sending(function):
@@ -435,8 +436,8 @@ def _session_error(error: Exception) -> SessionError:
     if lost:
         return SessionError(
             "the Spark stage failed: a Python worker ended unexpectedly",
-            hint="A Python worker was killed and the retries are used up; when memory is short, give Spark fewer cores "
-            "or tasks more retries (a master like local[2,4]).",
+            hint="A Python worker was killed, and no retries are left. If memory is short, give Spark fewer cores, or "
+            "tasks more retries (a master such as local[2,4]).",
             transient=True,
         )
     executor = _EXECUTOR.search(text)
@@ -448,9 +449,8 @@ def _session_error(error: Exception) -> SessionError:
     no_python = re.search(r'Cannot run program "([^"]+)"', text)
     if no_python is not None:
         return SessionStartError(
-            f"Spark's workers cannot be started as {no_python[1]}, which is not there",
-            hint="PYSPARK_PYTHON or spark.pyspark.python names it. Name a Python with chunkmill before the session is "
-            "made.",
+            f"Spark's workers cannot be started: {no_python[1]} does not exist",
+            hint="Set PYSPARK_PYTHON or spark.pyspark.python to a Python with chunkmill before the session starts.",
         )
     missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
     if missing is not None and missing[1].partition(".")[0] in _OURS:
@@ -459,7 +459,7 @@ def _session_error(error: Exception) -> SessionError:
         said = said_by_cluster()
         return SessionStartError(
             f"Spark ended: {said or _reason(text)}",
-            hint="The logs of executors are with the workers, in the folder work, as stderr of the application.",
+            hint="The logs of executors are on the workers: the file stderr of the application in the folder work.",
         )
     hint = "Run with --debug for Spark's own report." if missing is None else _missing_hint(missing[1])
     return SessionError(f"the Spark stage failed: {_reason(text)}", hint=hint)
@@ -468,9 +468,9 @@ def _session_error(error: Exception) -> SessionError:
 _EXECUTOR: Final = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)\n]*\) Reason: ([^\n]+)")
 _CODE: Final = re.compile(r"(?:code|status):? ?(\d+)", re.IGNORECASE)
 _OF_CODES: Final = {
-    "137": "It was killed, most likely as its machine or container had no memory left. Most memory is Python's: raise "
-    "spark.executor.memoryOverhead and the limit of the container, or give an executor fewer cores.",
-    "143": "It was told to end, as by a scheduler that needs its place. Run again, or give tasks more retries "
+    "137": "It was killed, probably because its machine or container ran out of memory. Most memory is used by Python: "
+    "raise spark.executor.memoryOverhead and the limit of the container, or give an executor fewer cores.",
+    "143": "It was terminated, for example by a scheduler. Run again, or give tasks more retries "
     "(spark.task.maxFailures).",
     "52": "The JVM had no memory left: raise spark.executor.memory, or spark.driver.memory for the driver.",
 }
@@ -481,11 +481,11 @@ def _loss_hint(reason: str) -> str:
     """The hint on a reason for which Spark lost an executor.
 
     >>> _loss_hint("Command exited with code 137")[:18]
-    'It was killed, mos'
+    'It was killed, pro'
     """
     code = _CODE.search(reason)
     known = "137" if "memory limits" in reason or "OOM" in reason else code[1] if code is not None else ""
-    return _OF_CODES.get(known, "Its log is with the worker, in the folder work, as stderr of the application.")
+    return _OF_CODES.get(known, "Its log is on the worker: the file stderr of the application in the folder work.")
 
 
 _OURS: Final = ("chunkmill", "pyspark", "pyarrow", "numpy")
@@ -521,13 +521,12 @@ def _missing_hint(module: str) -> str:
     folder = next((str(Path(place).parent) for place in places if place), None)
     if folder in {str(Path(entry).absolute()) for entry in sys.path} - _IN_PYTHON:
         return (
-            f"It was imported here from {folder}. Workers look in the folders that were on sys.path when the session "
-            "was made: put this one there before (or on PYTHONPATH), and stop a session that runs; or use "
-            'executor="inline".'
+            f"It was imported from {folder}. Workers use the sys.path of the session's start: stop the session, add "
+            'this folder to sys.path or PYTHONPATH, and start again; or use executor="inline".'
         )
     return (
-        f"The Python of the workers has no {module}. Install chunkmill there, and name that interpreter in "
-        "PYSPARK_PYTHON before the session is made."
+        f"The Python of the workers has no {module}. Install chunkmill there, or set PYSPARK_PYTHON to another "
+        "interpreter before the session starts."
     )
 
 

@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
 )
 """One row per chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
 
-_REPAIR = "Choose another table, or repair this one; nothing was committed."
+_REPAIR = "Nothing was committed. Choose another table, or repair this one."
 
 Row = tuple[str, dict[str, Any]]
 """The path of a table, and a row of it."""
@@ -65,13 +65,13 @@ class Quarantined(list[Row]):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineTable:
-    """The hook that lenses call with a chunk and its error: both become a row of the Lance table at ``path``."""
+    """The hook that lenses call with a failed chunk and its error: both become a row of the Lance table at ``path``."""
 
     path: str
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> QuarantineTable:
-        """The table at a path, which is made with its first row."""
+        """Return the table at a path; the first row creates it."""
         return cls(str(local_path(path)))
 
     def __call__(self, chunk: Chunk, error: ChunkmillError) -> None:
@@ -148,25 +148,25 @@ cores).
 
 
 def executor_name(given: str | None) -> str:
-    """The executor to use: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``; within a task, ``inline``.
+    """Return the executor: the argument, else ``CHUNKMILL_EXECUTOR``, else ``spark``; within a task, ``inline``.
 
-    ``auto`` is ``spark`` where it is not known how much there is to do; see :func:`executor_for`. Raises
-    ``UsageError`` for a name that is none, and within a task for ``spark``.
+    ``auto`` is ``spark`` if the amount of work is unknown; see :func:`executor_for`. Raises ``UsageError`` for unknown
+    names, and within a task for ``spark``.
     """
     return executor_for(given, lambda: None)
 
 
 def is_auto(given: str | None) -> bool:
-    """Return whether the requested executor (argument or environment) depends on the amount of work."""
+    """Return True if the requested executor (argument or environment) is ``auto``."""
     return _asked_for(given) == "auto"
 
 
 def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_functions: bool = False) -> str:
-    """The executor to use, as by :func:`executor_name`; ``auto`` is chosen by the bytes of input.
+    """Return the executor, like :func:`executor_name`; ``auto`` depends on the bytes of input.
 
-    That is ``inline`` if they are local, and take this process less time than Spark needs to begin: 60 MB if it is not
-    started yet, 5 MB if it is; a fifth of that with the user's own functions, as their cost is unknown. ``num_bytes``
-    is called only for ``auto``; None: not known, or not local.
+    ``auto`` is ``inline`` for local input that takes less time than the start of Spark: up to 60 MB, or 5 MB if Spark
+    is running; a fifth of that with the user's own functions, whose cost is unknown. ``num_bytes`` is called only for
+    ``auto``; it returns None for unknown or remote input.
     """
     name = _asked_for(given)
     if name != "auto":
@@ -175,10 +175,10 @@ def executor_for(given: str | None, num_bytes: Callable[[], int | None], *, own_
 
 
 def query_executor(given: str | None, num_bytes: Callable[[], int | None]) -> str:
-    """The executor of a query: by argument or environment; where neither says one, as for ``auto``.
+    """Return the executor of a query: the argument, else the environment, else ``auto``.
 
-    That is ``inline`` if this process reads ``num_bytes``, those of the needed chunks, before Spark begins: 750 MB if
-    it is not started yet, 60 MB if it is.
+    ``auto`` is ``inline`` if reading the needed chunks, ``num_bytes``, takes less time than the start of Spark: up to
+    750 MB, or 60 MB if Spark is running.
     """
     name = _asked_for(given) if given or in_task() or os.environ.get("CHUNKMILL_EXECUTOR") else "auto"
     return _quicker(num_bytes, _QUERIED_BYTES_A_SECOND) if name == "auto" else name
@@ -218,10 +218,10 @@ def progress_shown(
 ) -> Iterator[ProgressListener | None]:
     """Yield the listener for ``progress``, drawn during the block.
 
-    None draws a bar in an interactive session and in a notebook, and nothing elsewhere. Nothing is drawn either if
-    standard error is no terminal. With ``of_rows`` the sizes of tasks are numbers of rows.
+    None draws a bar only in interactive sessions and notebooks. Outside notebooks, the bar needs a terminal as standard
+    error. With ``of_rows``, the sizes of tasks are numbers of rows.
 
-    Raises ``TypeError`` for what is no listener.
+    Raises ``TypeError`` for an object that is not a listener.
     """
     if progress is None:
         progress = hasattr(sys, "ps1") or bool(sys.flags.interactive)
@@ -247,7 +247,7 @@ _QUARANTINE_SUFFIX = ".stage"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The choices of a run: executor (None: the default), Spark's master and settings, a listener, the start."""
+    """The options of a run: executor (None is the default), Spark's master and settings, listener, start."""
 
     executor: str | None = None
     master: str | None = None
@@ -258,7 +258,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One try at a task: its number, the base name of its files in the stage's folder, and its rows for the driver."""
+    """One try of a task: its number, the prefix of its files in the stage's folder, and its rows for the driver."""
 
     index: int
     name: str
@@ -271,17 +271,17 @@ class TaskRun:
         return Folder.at(self.location)
 
     def put(self, name: str, data: bytes | memoryview) -> None:
-        """Write a file of the run, which is of no use after a crash. Raises ``WriteError``."""
+        """Write a temporary file of the run, without syncing it. Raises ``WriteError``."""
         with writing(self.location):
             self.folder.put(name, data, durable=False)
 
     def tell(self, amount: int) -> None:
-        """Say how much of the task's size is done, for whoever watches the run."""
+        """Report how much of the task's size is done, for progress listeners."""
         self.folder.put(f"{self.name}{AMOUNT_SUFFIX}", str(amount).encode(), durable=False)
 
 
 class Body(ABC):
-    """The work of a stage for each task. It pickles."""
+    """The work of a stage for each task. Can be pickled."""
 
     __slots__ = ()
 
@@ -291,28 +291,28 @@ class Body(ABC):
 
     @abstractmethod
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Do one task: give batches of ``task.rows`` as they fill, and return what is to be said of it at its end.
+        """Run one task: yield full batches of ``task.rows``, and return the record of the task.
 
-        Where it raises, it leaves nothing behind.
+        After an error, no files are left.
         """
 
     def quick_tasks(self) -> Sequence[int]:
-        """Return the tasks that the driver does in less time than it takes to ask a worker; by default none."""
+        """Return the tasks that take the driver less time than a request to a worker; by default none."""
         return ()
 
     def quick(self, task: TaskRun) -> dict[str, Any] | None:  # noqa: ARG002
-        """Do one of :meth:`quick_tasks` as :meth:`run` would; return None if that is not quick after all."""
+        """Run one of :meth:`quick_tasks` like :meth:`run`; return None if it turns out not to be quick."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """The function that an executor runs for the number of a task. It pickles.
+    """The function that an executor calls with the number of a task. Can be pickled.
 
-    ``groups``, one for each task, says which tasks need each other: when one fails, the others of its group need not
-    begin. Without, all do. ``tries`` is how often the executor tries a task, 0 if that is unknown: the last try gives a
-    failure as a row, whatever it is. Unless it is ``watched``, nothing is said in the folder of what is done or has
-    failed; without a ``folder`` nothing can. Errors of writing there name the ``destination``.
+    ``groups`` has the group of each task: after a failure, later tasks of the same group are skipped. Without groups,
+    all tasks form one. ``tries`` is the executor's number of tries per task, or 0 if unknown; the last try returns any
+    failure as a row. If ``watched``, progress and failures are recorded in the ``folder``. Write errors there name the
+    ``destination``.
     """
 
     body: Body
@@ -323,10 +323,10 @@ class TaskRunner:
     watched: bool = True
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """Run task ``index``: give its rows, and at the end one of kind ``task``.
+        """Run task ``index``: yield its rows, and at the end a row of kind ``task``.
 
-        A failure that would come again gives a row of kind ``failure``; a transient one is raised, so that the executor
-        tries the task once more.
+        A permanent failure gives a row of kind ``failure``; a transient one is raised, so that the executor retries the
+        task.
         """
         if self._staging is not None and self._staging.has_failed(self._group(index)):
             return
@@ -344,9 +344,9 @@ class TaskRunner:
             yield rows.batch()
 
     def quick(self, threads: int) -> dict[int, pa.RecordBatch]:
-        """The rows of tasks that the body does quickly, by so many ``threads`` of this process.
+        """Run the quick tasks of the body in ``threads`` threads of this process, and return their rows.
 
-        One that fails is left out, to fail again, and be reported, as any other.
+        Failed tasks are left out: they run again as ordinary tasks, which report the failure.
         """
         numbers = self.body.quick_tasks()
         if not numbers:
@@ -356,7 +356,7 @@ class TaskRunner:
             return {index: rows for index, rows in results if rows is not None}
 
     def begun(self) -> set[int]:
-        """The tasks that began to write a part and did not end, if visible."""
+        """The tasks with an unfinished part, if visible."""
         try:
             return {int(name[:6]) for name in Folder.at(self.folder).names() if name.endswith(OPEN_SUFFIX)}
         except (OSError, ValueError, ReadError):
@@ -451,9 +451,9 @@ def may_pass(error: BaseException, tries: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``body`` over ``tasks``, whose files go into ``staging``; the others are as in :class:`TaskRunner`.
+    """Runs ``body`` for each of ``tasks``, with files in ``staging``. For other fields, see :class:`TaskRunner`.
 
-    Without a staging folder there are no files, and tasks after a failed one run all the same.
+    Without a staging folder there are no files, and a failed task does not stop later ones.
     """
 
     body: Body
@@ -463,7 +463,7 @@ class Stage:
     destination: str = ""
 
     def run(self, options: RunOptions) -> Ran:
-        """Run all tasks, and return their results, failures included. An interrupt cancels running tasks."""
+        """Run all tasks, and return their results, including failures. An interrupt cancels running tasks."""
         with interruptible(), watching(self.staging, self.tasks, options.progress):
             return Ran(list(self.tasks), *parse_rows(self._rows(options)))
 
@@ -513,7 +513,7 @@ def raise_failure(notes: Sequence[Note]) -> None:
 
 
 def warn_of(notes: Sequence[Note], shown: set[str]) -> None:
-    """Show the warnings of tasks, except those in ``shown``, and add them to it."""
+    """Show the warnings of tasks that are not in ``shown``, and add them to it."""
     for text, category in {n.data["text"]: n.data["category"] for n in notes if n.kind == "warning"}.items():
         if text not in shown:
             warnings.warn(text, _category(category), stacklevel=5)

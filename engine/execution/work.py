@@ -52,7 +52,7 @@ Piece = Chunk | RunRows
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One split's way from its source to the sink. ``size`` is in source bytes."""
+    """The work on one split, from source to sink. ``size`` is in source bytes."""
 
     index: int
     label: str
@@ -60,10 +60,10 @@ class Task:
 
 
 class Work(ABC):
-    """A fused pipeline. It pickles: every Spark task gets a copy.
+    """A fused pipeline. Can be pickled; every Spark task gets a copy.
 
-    Guarantee: the ids that its minters give ascend in the order of the tasks, and within each. Who runs a task lets its
-    minter mint meanwhile: tried again, it gives the same ids.
+    Guarantee: ids from :meth:`minter` ascend in the order of the tasks, and within each task. A retried task makes the
+    same ids.
     """
 
     @property
@@ -82,23 +82,23 @@ class Work(ABC):
     @property
     @abstractmethod
     def later(self) -> RunIds:
-        """The ids of a work that makes something of the chunks of this one."""
+        """The ids for a later work on the chunks of this one."""
 
     @abstractmethod
     def source_paths(self) -> set[str]:
-        """Return the files that are read, as far as known; nothing may be written onto them."""
+        """Return the known source files, which must not be overwritten."""
 
     def pieces(self, index: int) -> Iterator[Piece]:
         """Yield the pieces of one task, in order: by default its chunks."""
         return self.run(index)
 
     def whole_run(self, index: int) -> Run | None:  # noqa: ARG002
-        """Return all messages of one task, if nothing looks into any of them; by default None."""
+        """Return all messages of one task if none of them has to be read, or None, the default."""
         return None
 
 
 def dealt(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
-    """The items in their order, in groups for a task each: as many as have ``most`` together, larger ones alone.
+    """Group items, in order, into tasks of a total size of at most ``most``; larger items are alone.
 
     >>> list(dealt([3, 4, 2, 9, 1], lambda item: item, 7))
     [(3, 4), (2,), (9,), (1,)]
@@ -119,10 +119,9 @@ _AT_ONCE: Final = 64
 
 
 class Packed(Sequence[T]):
-    """Items that are packed ``at_once`` by ``at_once`` on their way to tasks.
+    """A sequence that is pickled in packs of ``at_once`` items, for tasks.
 
-    Every task gets the whole sequence and needs one item: with a thousand splits, a thousand tasks would otherwise
-    each make a thousand objects.
+    Every task gets the whole sequence, but unpickles only the pack with its item.
 
     >>> from pyspark.serializers import CloudPickleSerializer as Serializer
     >>> far = Serializer().loads(Serializer().dumps(Packed(range(1000))))
@@ -176,7 +175,7 @@ def spark_serializer() -> Any:
 
 
 class JoinedWork(Work):
-    """Several works as one, their tasks one after the other. On its way to tasks each work is packed by itself."""
+    """Several works as one, with their tasks one after the other. Each work is pickled separately."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = Packed(works, at_once=1)
@@ -186,7 +185,7 @@ class JoinedWork(Work):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks of all works, numbered through."""
+        """The tasks of all works, with consecutive numbers."""
         return self._tasks
 
     def run(self, index: int) -> Iterator[Chunk]:
@@ -195,17 +194,17 @@ class JoinedWork(Work):
         return work.run(own)
 
     def minter(self, index: int) -> Minter:
-        """Return the source of ids for the chunks of one task: as in its own work."""
+        """Return the source of ids for the chunks of one task, the same as in its own work."""
         work, own = self._at(index)
         return work.minter(own)
 
     @property
     def later(self) -> RunIds:
-        """The ids of what is made of the chunks."""
+        """The ids for later work on the chunks."""
         return self._works[-1].later
 
     def whole_run(self, index: int) -> Run | None:
-        """Return all messages of one task, if nothing looks into any of them."""
+        """Return all messages of one task if none of them has to be read."""
         work, own = self._at(index)
         return work.whole_run(own)
 
@@ -256,7 +255,7 @@ SPARK_SCHEMA: Final = ", ".join(f"{field.name} {spark_type(field.type)}" for fie
 
 @dataclass(frozen=True, slots=True)
 class PartChunk:
-    """A chunk in a part: its entry, with the offset counted from the start of the part."""
+    """A chunk in a part: its table entry, with the offset from the start of the part."""
 
     task: int
     position: int
@@ -266,7 +265,7 @@ class PartChunk:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A row that is not a chunk: its ``kind`` is one of the others of this module, or ``quarantine``."""
+    """A row that is not a chunk, with another ``kind``."""
 
     kind: str
     task: int
@@ -328,7 +327,7 @@ class RowWriter:
 
 
 def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list[Note]]:
-    """The chunks, sorted by (task, position), and the notes in a run's rows."""
+    """Split the rows of a run into chunks, sorted by (task, position), and notes."""
     chunks: list[PartChunk] = []
     notes: list[Note] = []
     for row in (row for batch in batches for row in batch.to_pylist()):
@@ -378,14 +377,14 @@ COLUMNS: Final[Mapping[str, Column]] = {
         "descriptor, whether all rows are empty, and its range and row count on each timeline",
     ),
     "types": Column(pa.binary(), "Arrow IPC schema of the component columns, with a checksum of the header columns"),
-    "path": Column(pa.string(), "the file that the chunk lies in, or comes from; null: in no file"),
-    "offset": Column(pa.int64(), "where the chunk's message begins in it; null: it is not stored as such"),
+    "path": Column(pa.string(), "the file with the chunk, or with its source; null if there is none"),
+    "offset": Column(pa.int64(), "byte offset of the chunk's message in ``path``; null if there is none"),
     "size": Column(pa.int64(), "bytes of the message (compressed)"),
-    "uncompressed_size": Column(pa.int64(), "bytes of the chunk as an Arrow IPC stream, where known"),
-    "digest": Column(pa.binary(), "XXH3-128 of the message but for its store, verified on read; or null"),
-    "application_id": Column(pa.string(), "the application of the recording, where the source knows it"),
-    "recording_id": Column(pa.string(), "the recording that the chunk belongs to, where the source knows it"),
-    "payload": Column(pa.binary(), "the chunk as an Arrow IPC stream of one batch; only where asked for"),
+    "uncompressed_size": Column(pa.int64(), "bytes of the chunk as an Arrow IPC stream, if known"),
+    "digest": Column(pa.binary(), "XXH3-128 of the message without its store id, verified on read; or null"),
+    "application_id": Column(pa.string(), "application id of the recording, if known"),
+    "recording_id": Column(pa.string(), "id of the recording, if known"),
+    "payload": Column(pa.binary(), "the chunk as an Arrow IPC stream of one batch; only with payload=True"),
 }
 """Every column, in order. All are nullable for Spark."""
 
@@ -398,7 +397,7 @@ _CHECKSUM = b"chunkmill.header"
 
 
 class Place(NamedTuple):
-    """The place of a chunk: ``size`` bytes of a message at ``offset`` of ``path``; without these, its source."""
+    """The place of a chunk: a message of ``size`` bytes at ``offset`` of ``path``; if only ``path``, its source."""
 
     path: str
     offset: int | None = None
@@ -421,7 +420,7 @@ def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa
 
 
 def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int | None) -> dict[str, Any]:
-    """A row without its order and payload."""
+    """Return a row without its order and payload."""
     row = {
         "chunk_id": tuid_text(header.chunk_id, "chunk_"),
         "entity_path": header.entity_path,
@@ -437,9 +436,9 @@ def frame_row(header: ChunkHeader, place: Place | None, uncompressed_size: int |
 
 
 def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
-    """The rows that carry a chunk: one, or several with a part of its rows each, where it is too large for one.
+    """Return the rows with the payload of a chunk. A chunk too large for one row is divided into several.
 
-    Raises ``UsageError`` where a single row of the chunk is.
+    Raises ``UsageError`` if a single row of the chunk is too large.
     """
     stream, size = encode_batch(chunk.to_record_batch(), Compression.NONE)
     if size < PAYLOAD_LIMIT:
@@ -465,8 +464,8 @@ def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
     path, offset, size = (row[name] for name in PLACE_COLUMNS)
     if path is None or offset is None or size is None or offset < 0 or size < 0:
         raise UsageError(
-            f"a row of the DataFrame does not say where its chunk is (path {path!r}, offset {offset}, size {size})",
-            hint="Rows of a source that stores no chunks, such as MCAP, need payload=True to become chunks again.",
+            f"a row of the DataFrame does not refer to a stored chunk (path {path!r}, offset {offset}, size {size})",
+            hint="Rows of a source without stored chunks, such as an MCAP, need payload=True.",
         )
     header = _header(row)
     chunk_id = header.chunk_id if header is not None else None
@@ -493,7 +492,7 @@ def _header(row: Mapping[str, Any]) -> ChunkHeader | None:
 def _changed(row: Mapping[str, Any]) -> UsageError:
     return UsageError(
         f"the columns that describe chunk {row['chunk_id']} were changed",
-        hint="Change chunks with the stream's methods; without the column 'types' the chunks are read instead.",
+        hint="Change chunks with the methods of the stream; or drop the column 'types', so that chunks are read.",
     )
 
 
@@ -557,7 +556,7 @@ def batches_of(rows: Iterator[dict[str, Any]], task: int, columns: tuple[str, ..
 
 @contextlib.contextmanager
 def noting_task(label: str) -> Iterator[None]:
-    """Add the split, and the code of the project's own errors, to what is raised: only text crosses the JVM."""
+    """Add the split, and the code of the error, to errors raised in the block, as only text crosses the JVM."""
     try:
         yield
     except Exception as error:

@@ -504,10 +504,10 @@ def error_record(error: Exception) -> dict[str, object]:
 
 def _refusal(candidate: _File, key: Key, other: str) -> ChunkmillError:
     return SameRecordingError(
-        f"a {key[0]} with the id {key[2]!r} is in the store already; it came from {other}",
+        f"a {key[0]} with the id {key[2]!r} is already in the store; it came from {other}",
         path=candidate.file.path,
-        hint="Nothing was taken from this file. Give one of them another id; or ingest with --replace-same-id, and "
-        "try this file again with `chunkmill quarantine retry`.",
+        hint="Nothing of this file was ingested. Give one of the two another id; or ingest with --replace-same-id, and "
+        "retry this file with `chunkmill quarantine retry`.",
     )
 
 
@@ -516,8 +516,8 @@ def _faulty(errors: Sequence[Finding]) -> ChunkmillError:
     return FaultyDataError(
         "; ".join(map(str, errors[:_MOST_SAID])) + more,
         path=errors[0].source,
-        hint=f"{errors[0].hint} To take the file as it is, ingest with --diagnose warn, and try it again with "
-        "`chunkmill quarantine retry`.",
+        hint=f"{errors[0].hint} To ingest the file as it is, use --diagnose warn, and retry it with `chunkmill "
+        "quarantine retry`.",
     )
 
 

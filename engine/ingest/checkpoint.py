@@ -56,16 +56,16 @@ class Checkpoint:
                 raise ValueError("its format is unknown")
             identity = IngestIdentity(**data)
             if not _QUERY_ID.fullmatch(identity.query_id):  # it names a file of the store
-                raise ValueError(f"{identity.query_id!r} is no id of a query")
+                raise ValueError(f"{identity.query_id!r} is not the id of a query")
             if not isinstance(identity.source, str) or not isinstance(identity.created, int | float):
                 raise TypeError("it names no landing folder or no start time")
             return identity
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(
-                f"the checkpoint is torn: {error}",
+                f"the checkpoint is damaged: {error}",
                 path=self._folder.place(_FILE),
                 hint="Restore it from a copy; or remove the whole checkpoint and start again: files whose content is "
-                "in the store are recognised, and not ingested twice.",
+                "in the store are not ingested twice.",
             ) from error
 
     def check(self, source: Location) -> IngestIdentity | None:
@@ -73,10 +73,10 @@ class Checkpoint:
         identity = self.identity()
         if identity is not None and identity.source != str(source):
             raise UsageError(
-                f"this checkpoint is of the landing folder {identity.source}, not of {source}",
+                f"this checkpoint belongs to the landing folder {identity.source}, not to {source}",
                 path=str(self.location),
-                hint="Give each landing folder a checkpoint of its own (--checkpoint); they may share a store, at "
-                "the same time, too.",
+                hint="Give each landing folder its own checkpoint (--checkpoint). Several can ingest into one store at "
+                "the same time.",
             )
         return identity
 
@@ -124,11 +124,11 @@ class Checkpoint:
     def torn(self, path: Path) -> ReadError:
         """The error of a torn file of Spark's checkpoint."""
         return ReadError(
-            f"the checkpoint is torn: Spark's file {path.name} of {path.parent.name} holds {path.stat().st_size} bytes "
-            "and is not whole",
+            f"the checkpoint is damaged: Spark's file {path.name} of {path.parent.name} is incomplete, with "
+            f"{path.stat().st_size} bytes",
             path=str(path),
-            hint=f"Remove the folder {self.spark} and start again. Nothing is lost or done twice: the store and the "
-            "landing log know which batches are done.",
+            hint=f"Remove the folder {self.spark} and start again. Nothing is lost or ingested twice: the store and "
+            "the landing log have the finished batches.",
         )
 
 
@@ -139,9 +139,9 @@ _SIGNS: Final = ("versions", "quarantine", "lease")
 
 
 def home_of(location: Location) -> Location:
-    """The home of the ingestion into a store of recordings, or into a folder of RRDs.
+    """The folder with the state of the ingestion into a store of recordings, or into a folder of RRDs.
 
-    Raises ``SourceMissingError`` where nothing was ingested.
+    Raises ``SourceMissingError`` if nothing was ingested there.
     """
     for home in (location, location / HIDDEN_HOME):
         if any(Folder.at(home / sign).exists() for sign in _SIGNS):
@@ -149,5 +149,5 @@ def home_of(location: Location) -> Location:
     raise SourceMissingError(
         "there is neither a store of recordings nor a folder of ingested RRDs",
         path=str(location),
-        hint="Name the destination after --into of `chunkmill ingest`.",
+        hint="Give the destination of `chunkmill ingest` (--into or --rrds).",
     )

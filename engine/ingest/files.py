@@ -56,10 +56,10 @@ from ..storage import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object,
 
 
 class LandedFile(NamedTuple):
-    """A file of a landing folder: its absolute path or URL, size in bytes, and time of modification in ns (Unix).
+    """A file of a landing folder: absolute path or URL, size in bytes, modification time in ns since the Unix epoch.
 
-    For a folder that is one input, the size is that of all files in it, and the time is the newest of the files and the
-    folder.
+    For a folder that is one recording, the size is the total of its files, and the time is the newest of its files and
+    the folder.
     """
 
     path: str
@@ -68,25 +68,25 @@ class LandedFile(NamedTuple):
 
 
 class Outcome(StrEnum):
-    """The end of a file's way through a batch."""
+    """The outcome of a file in a batch."""
 
     ADDED = "added"
-    """Its recordings are in the store."""
+    """The recordings of the file are in the store."""
     REPLACED = "replaced"
-    """Its recordings are in the store, in place of those of an earlier content of the same file."""
+    """The recordings of the file are in the store, and replace those of an earlier content of the file."""
     DUPLICATE = "duplicate"
-    """A file of the same content is in the store already."""
+    """A file with the same content is already in the store."""
     QUARANTINED = "quarantined"
-    """It failed; the quarantine says why."""
+    """The file failed; its error is in the quarantine."""
     VANISHED = "vanished"
-    """It was gone when it was to be read."""
+    """The file was removed before it was read."""
     CHANGED = "changed"
-    """It changed while it was read, so nothing of it was taken; a later batch will."""
+    """The file changed while it was read; a later batch ingests it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of one file. ``digest``: of its content, hexadecimal; ``error``: ``ChunkmillError.to_dict()``."""
+    """The result of one file. ``digest`` is that of its content, ``error`` a ``ChunkmillError.to_dict()``."""
 
     file: LandedFile
     outcome: Outcome
@@ -97,12 +97,16 @@ class FileResult:
     bytes_out: int = 0
     error: dict[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
-    """What the diagnosis has found, if there is one."""
+    """The findings of the diagnosis, if there was one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of a batch, file by file. ``version``: the store's afterwards; ``replayed``: it was known before."""
+    """The result of a batch, file by file.
+
+    ``version`` is the version of the store after the batch. ``replayed`` is true if the batch was committed before a
+    restart.
+    """
 
     query_id: str
     number: int
@@ -122,7 +126,7 @@ _ON_DRIVER: Final = 256 * MIB
 
 
 def file_at(path: str | ObjectUrl) -> LandedFile | None:
-    """Return the file that is at a path or URL now, or None; the object of a listing as that reported it."""
+    """Return the current file at a path or URL, or None. An object from a listing is returned as listed."""
     location, path = located(path), str(path)
     try:
         if isinstance(location, ObjectUrl):
@@ -166,7 +170,7 @@ def _add_content(digest: xxhash.xxh3_128, file: LandedFile) -> None:
     with open_positional(file.path) as source:
         if source.size != file.size:
             raise ReadError(
-                f"the file has {source.size:,} bytes now, and had {file.size:,} when it was seen",
+                f"the file has {source.size:,} bytes now, but had {file.size:,} when it was listed",
                 path=file.path,
                 transient=True,
             )
@@ -365,9 +369,9 @@ class DatasetRules:
             os.fspath(self._dataset)
         except NotFoundError as error:
             raise NotFoundError(
-                f"the dataset that this ingestion brings recordings into was deleted ({error.message})",
+                f"the dataset of this ingestion was deleted ({error.message})",
                 path=str(self._folder.path),
-                hint="Files that arrived since stay where they are: ingest it into another dataset.",
+                hint="Newer files stay in the landing folder. Ingest into another dataset.",
             ) from error
 
     def schemas(self, live: LiveEntries) -> frozenset[str | None]:
@@ -465,19 +469,19 @@ class Disposal:
 def _check_archive(source: Location, archive: Location | None) -> None:
     """Raise ``UsageError`` where files of ``source`` cannot be archived in ``archive``."""
     if archive is None:
-        raise UsageError("there is no folder to archive into", hint="Name one (--archive, archive=…).")
+        raise UsageError("no archive folder is given", hint="Give one (--archive, archive=…).")
     if _store_of(source) != _store_of(archive):
         raise UsageError(
-            f"files of {source} can be archived in the same bucket or file system only",
+            f"files of {source} can be archived only in the same bucket or file system",
             path=str(archive),
-            hint="Name a folder of the same bucket, or for local files a local folder; to have them elsewhere, keep "
-            "them, and let the store's own tools move them.",
+            hint="Give a prefix of the same bucket, or a local folder for local files; or keep the files, and move "
+            "them with other tools.",
         )
     if _below(archive).startswith(_below(source)):
         raise UsageError(
             "the archive is in the landing folder, whose files are ingested",
             path=str(archive),
-            hint="Choose a folder beside it.",
+            hint="Choose a folder outside it.",
         )
 
 

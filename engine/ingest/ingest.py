@@ -86,16 +86,14 @@ class Ingest:
     content, application_id
         The entities to keep, and the application id for recordings without one; as for ``chunkmill convert``.
     replace_same_id
-        Whether a recording replaces one with the same id from another file. Otherwise it is refused, and its file goes
-        into quarantine.
+        Whether a recording replaces one with the same id from another file. If not, its file goes into quarantine.
     diagnose
         Check the data of each file, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of faults,
         ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
     keep_versions
         How long old versions of the store are kept for readers.
     compact_every
-        The number of batches after which small files of the store are joined, if that is worth it; None never joins
-        them.
+        The number of batches between compactions of the store, which join small files; None means no compaction.
     lerobot, lerobot_spec
         A local folder for a LeRobot dataset of the recordings in the store. It is updated whenever no batch is waiting.
         ``lerobot_spec`` is its specification. Datasets are written as by :func:`write_lerobot` with ``append`` and
@@ -104,7 +102,7 @@ class Ingest:
     executor, master, conf
         Where the ingestion runs: ``"spark"`` (the default) or ``"inline"``, with Spark's master and settings.
     listeners
-        Objects that are called with each event; see :class:`IngestListener`.
+        Objects whose methods are called for each event; see :class:`IngestListener`.
     reading
         Options of the formats; each file uses those of its own format. They are named like flags of ``chunkmill
         convert`` or arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``, ``recover``,
@@ -115,7 +113,7 @@ class Ingest:
     UsageError
         The arguments are invalid or contradict each other. Nothing was written.
     PipelineError
-        The pipeline file cannot run, for any recording; see ``chunkmill check``.
+        The pipeline file itself is faulty; see ``chunkmill check``.
     """
 
     def __init__(
@@ -173,9 +171,9 @@ class Ingest:
         done = _source_done(source_done)
         if archive is not None and done is not SourceDone.ARCHIVE:
             raise UsageError(
-                f"files that are to be {'kept' if done is SourceDone.KEEP else 'deleted'} need no archive",
+                f"an archive is given, but files are {'kept' if done is SourceDone.KEEP else 'deleted'}",
                 path=str(archive),
-                hint="Ask for it (--source-done archive, source_done='archive'), or leave the folder out.",
+                hint="Set source_done to archive (--source-done archive), or leave out the archive.",
             )
         self._disposal = Disposal(done, self._places.source, None if archive is None else located(archive))
         self._listeners = tuple(listeners)
@@ -272,7 +270,7 @@ def _places(
     checkpoint: str | os.PathLike[str] | None,
 ) -> _Places:
     if into is None and rrds is None:
-        raise UsageError("an ingestion needs a destination", hint="Name a store (into=…) or a folder of RRDs (rrds=…).")
+        raise UsageError("an ingestion needs a destination", hint="Give a store (into=…) or a folder of RRDs (rrds=…).")
     landing = located(source)
     store = None if into is None else located(into)
     folder = None if rrds is None else located(rrds)
@@ -282,21 +280,22 @@ def _places(
             raise UsageError(
                 f"{place} is in the landing folder, whose files are ingested",
                 path=str(landing),
-                hint="Choose a folder beside it.",
+                hint="Choose a folder outside it.",
             )
     if store is not None:
         check_no_catalog(store)
     if store is not None and folder is not None and f"{folder}/".startswith(f"{store}/"):
         raise UsageError(
-            "the folder of RRDs is in the store, which has files of its own",
+            "the folder of RRDs is inside the store",
             path=str(folder),
-            hint="Choose a folder beside it.",
+            hint="Choose a folder outside it.",
         )
     if checkpoint is None and isinstance(home, ObjectUrl):
         raise UsageError(
-            "a store in an object store needs a checkpoint elsewhere",
+            "a store in an object store needs a local checkpoint",
             path=str(home),
-            hint="Name a local folder for it (--checkpoint, checkpoint=…); the store itself knows what is done.",
+            hint="Give a local folder (--checkpoint, checkpoint=…). Without it nothing is lost: the store has the "
+            "finished batches.",
         )
     return _Places(
         source=landing,
@@ -318,14 +317,14 @@ def _lerobot(
     if destination is None or spec is None:
         raise UsageError(
             "a LeRobot dataset needs a folder and a specification",
-            hint="Name both (--lerobot and --lerobot-spec, lerobot=… and lerobot_spec=…).",
+            hint="Give both (--lerobot and --lerobot-spec, lerobot=… and lerobot_spec=…).",
         )
     if places.into is None:
-        raise UsageError("a LeRobot dataset is made of a store", hint="Name a store, too (--into, into=…).")
+        raise UsageError("a LeRobot dataset needs a store", hint="Also give a store (--into, into=…).")
     place = local_path(destination)
     for other in (places.source, places.into):
         if f"{place.absolute()}/".startswith(f"{other}/"):
-            raise UsageError(f"{place} is in {other}", hint="Choose a folder beside it.")
+            raise UsageError(f"{place} is in {other}", hint="Choose a folder outside it.")
     return LeRobotSink(place, ExportSpec.given(spec), run)
 
 
@@ -344,7 +343,7 @@ def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
 
 def _policy(diagnose: str | None) -> str | None:
     if diagnose is not None and diagnose not in DIAGNOSE:
-        raise UsageError(f"diagnose is one of {' and '.join(DIAGNOSE)}, not {diagnose!r}")
+        raise UsageError(f"diagnose must be {' or '.join(DIAGNOSE)}, not {diagnose!r}")
     return diagnose
 
 
@@ -352,4 +351,4 @@ def _source_done(given: str) -> SourceDone:
     try:
         return SourceDone(given)
     except ValueError:
-        raise UsageError(f"source_done is one of keep, archive and delete, not {given!r}") from None
+        raise UsageError(f"source_done must be keep, archive or delete, not {given!r}") from None

@@ -111,7 +111,7 @@ class LocalListing(Listing):
             raise SourceMissingError(
                 f"this folder cannot be listed: {error.strerror}",
                 path=self._folder,
-                hint="Name an existing folder that may be read, into which recordings are put.",
+                hint="Give an existing, readable folder in which recordings arrive.",
             ) from error
 
     def sightings(self) -> Sightings:
@@ -138,7 +138,7 @@ class LocalListing(Listing):
                 continue  # removed in this moment
             except OSError as error:
                 unseen[folder] = None
-                self._tell("folder", folder, f"{folder} cannot be listed, and is passed over: {error.strerror}")
+                self._tell("folder", folder, f"{folder} cannot be listed, and is skipped: {error.strerror}")
         return Sightings(files, tuple(os.path.join(folder, "") for folder in unseen))  # noqa: PTH118 (it ends with /)
 
     def _scan(self, folder: str, files: list[LandedFile], folders: list[str]) -> bool:
@@ -176,16 +176,16 @@ class LocalListing(Listing):
         if stat.S_ISDIR(status.st_mode):
             self._tell_link(path)
         elif not stat.S_ISREG(status.st_mode):
-            self._tell("kind", path, f"{path} is not a file, and is passed over")
+            self._tell("kind", path, f"{path} is not a file, and is skipped")
         elif not is_text(path):
-            self._tell("name", folder, f"{path!r} has a name that is not UTF-8, and is passed over; rename it")
+            self._tell("name", folder, f"{path!r} has a name that is not UTF-8, and is skipped; rename it")
         else:
             files.append(LandedFile(path, status.st_size, status.st_mtime_ns))
 
     def _explained(self, entry: os.DirEntry[str], folder: str, error: OSError) -> bool:
         """Tell of an entry that cannot be looked at, unless it is gone by now; False where there may be a file."""
         if not isinstance(error, FileNotFoundError):
-            self._tell("file", folder, f"{entry.path} cannot be looked at, and is passed over: {error.strerror}")
+            self._tell("file", folder, f"{entry.path} cannot be examined, and is skipped: {error.strerror}")
             return False
         if entry.is_symlink():
             self._tell("dangling", entry.path, f"{entry.path} is a link to a file that does not exist")
@@ -263,26 +263,27 @@ class _Wait(NamedTuple):
 
 
 class Lister:
-    """Looks at a landing folder: a local one with all folders below it, or a prefix of an object store.
+    """Lists a landing folder: a local one with all its subfolders, or a prefix of an object store.
 
     Parameters
     ----------
     folder
         Path or URL.
     settle_seconds
-        How long a file must not have changed to be ready.
+        How long a file must stay unchanged before it is ready.
     suffixes
-        What names of recordings end with (``.mcap``), in any case.
+        The suffixes of recordings (``.mcap``), in upper or lower case.
     is_one
-        Whether a local folder is one recording, which is then listed as a file is: it settles as a whole.
+        A function that returns whether a local folder is one recording. Such a folder is listed like a file, and is
+        ready when all of it is unchanged.
     clock
         Tells the time.
 
     Raises
     ------
     SourceMissingError
-        There is no such folder, or it cannot be listed. Later that is ``Look.problem`` (and a
-        :class:`ReadWarning`, once until it works again): what was known of the files is kept.
+        There is no such folder, or it cannot be listed. If it cannot be listed later, this is ``Look.problem`` and one
+        :class:`ReadWarning`, and the known files are kept.
     """
 
     def __init__(
@@ -303,7 +304,7 @@ class Lister:
         self._listing.check()
 
     def look(self) -> Look:
-        """List the folder. A file that did not change since the last look is the same object as then."""
+        """List the folder. For a file that did not change since the last look, the same object is returned."""
         wall, steady = self._clock.wall_ns(), self._clock.steady()
         try:
             listed = self._listing.sightings()
@@ -375,11 +376,11 @@ class Glance(NamedTuple):
 
 
 class Landing:
-    """Offers the files of a landing folder, in entries of its log.
+    """Offers the files of a landing folder for ingestion, in entries of the landing log.
 
-    Guarantee: every settled state of a file (path, size, time of modification) is offered once, across restarts, if it
-    differs from the state last offered for its path. Order: by time of modification, then path, as far as a look shows
-    them. ``max_files`` and ``max_bytes`` bound an entry, which holds one file at least; None: no bound.
+    Guarantee: a file that stopped changing is offered once, across restarts, for each state (size, modification time)
+    that differs from the last one offered for its path. Order: by modification time, then path, within one listing.
+    ``max_files`` and ``max_bytes`` limit an entry, which has at least one file; None means no limit.
     """
 
     def __init__(
@@ -395,7 +396,7 @@ class Landing:
         self._unlike: Counter[LandedFile] = Counter()
 
     def look(self, again: Collection[str] = ()) -> list[LandedFile]:
-        """The files that could be offered now, oldest first; :attr:`glance` counts them."""
+        """Return the files that can be offered now, oldest first; :attr:`glance` counts them."""
         looked = self._looked = self._lister.look()
         wanted = set(again)
         files = sorted(
@@ -409,18 +410,16 @@ class Landing:
         return files
 
     def offer(self, again: Collection[str] = ()) -> int | None:
-        """List the folder, append the next entry to the log, and return its number; None without new files.
+        """List the folder, append the next entry to the log, and return its number, or None if there are no new files.
 
-        Files whose paths are in ``again`` are offered whether or not they were before. Raises ``WriteError`` if the log
-        cannot be written, ``ReadError`` if it is torn.
+        Files with paths in ``again`` are offered even if they were offered before. Raises ``WriteError`` if the log
+        cannot be written, ``ReadError`` if it is damaged.
         """
         files = self._bounded(self.look(again))
         return self.log.append(files) if files else None
 
     def offer_all(self, again: Collection[str] = ()) -> list[int]:
-        """List the folder once, append all present files in as many entries as the bounds require, and return their
-        numbers.
-        """
+        """List the folder once, append its files in one or more entries, and return their numbers."""
         files, numbers = self.look(again), []
         while files:
             entry = self._bounded(files)
@@ -429,30 +428,30 @@ class Landing:
         return numbers
 
     def files(self) -> list[LandedFile]:
-        """Return the files in the folder now, settled or not; if it cannot be listed, those that were offered."""
+        """Return the current files of the folder, ready or not; if it cannot be listed, return the offered files."""
         looked = self._lister.look()
         if looked.problem is None:
             return [*looked.ready, *looked.waiting]
         return [file for path in self.log.paths if (file := self.log.seen(path)) is not None]
 
     def known(self, sizes: Collection[int]) -> list[str]:
-        """All paths that were offered last as files of one of these sizes, in bytes; they need not be there."""
+        """The paths that were last offered with one of these sizes, in bytes; the files may be gone."""
         offered = ((path, self.log.seen(path)) for path in self.log.paths)
         return [path for path, file in offered if file is not None and file.size in sizes]
 
     def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
-        """Let paths count as never offered: the whole answer of one run of batch ``number``, before the batch is done.
+        """Let paths count as never offered: all files that a run of batch ``number`` did not read.
 
-        When the batch runs again, its last answer counts, also an empty one. Files that ``changed`` before they could
-        be read are among the paths: they may become again what was offered.
+        Call this before the batch is done. If the batch runs again, the paths of the last run count, even if empty. The
+        paths include files that ``changed`` before they were read, as these may get their offered state again.
         """
         self._unlike.update(changed)
         self.log.forget(number, [*paths, *(file.path for file in changed)])
 
     def compact(self, committed: int) -> int:
-        """Merge entries of the log, where it is worth it, up to some hundred below the ``committed`` one.
+        """Merge old entries of the log, except some hundred before the ``committed`` one, and return their number.
 
-        The number of entries that were merged. Files that are gone from the folder are forgotten with it.
+        This does nothing if it is not worthwhile. Files that are gone from the folder are forgotten.
         """
         before = committed - KEPT_ENTRIES + 1
         present = self._looked.present

@@ -52,14 +52,14 @@ _ENTRY, _GONE, _MERGED = "entry", "gone", "merged"
 _SUFFIXES: Final = {_ENTRY: "json", _GONE: "gone", _MERGED: "merged"}
 _MOST_HEADER: Final = 4096
 _AGAIN: Final = (
-    "Files of this log are synced before they get their name, so another program or the disk did this. Restore the "
-    "file from a copy. Without one, remove the whole checkpoint and start again: every file is offered anew, and those "
-    "whose content is in the store are recognised."
+    "Files of this log are synced before they are named, so another program or the disk damaged this one. Restore it "
+    "from a copy. Without one, remove the whole checkpoint and start again: files whose content is in the store are "
+    "not ingested twice."
 )
 _NEWEST: Final = (
-    "Files of this log are synced before they get their name, so another program or the disk did this. As it is the "
-    "newest entry, it may be removed if its batch was never begun: its files are offered again by the next start. "
-    "Else restore it from a copy."
+    "Files of this log are synced before they are named, so another program or the disk damaged this one. Restore it "
+    "from a copy. If its batch never began, you can remove this newest entry instead: the next start offers its files "
+    "again."
 )
 
 
@@ -183,17 +183,17 @@ def _opened(folder: Folder, kind: str, number: int) -> tuple[bytes, int, str]:
         digest, count = header.pop("digest"), int(header["files"])
         version = header["format"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        what = "it is empty" if not data else "its first line is not one of the landing log"
+        what = "it is empty" if not data else "its first line is not that of a landing log"
         raise _torn(folder, number, place, what) from error
     if version != _FORMAT:
         raise UnsupportedError(
-            f"this file of the landing log has format {version}, which is not known here",
+            f"this file of the landing log has the unknown format {version}",
             path=place,
-            hint="It was written by a newer release; continue with that.",
+            hint="A newer release wrote it; use that release.",
         )
     body = data[end + 1 :]
     if _digest(header, body) != digest:
-        raise _torn(folder, number, place, "it is not what was written: its digest differs")
+        raise _torn(folder, number, place, "its content changed after it was written: the digest differs")
     if (header["landing"], header["number"]) != (kind, number):
         raise _not_ours(place, f"it is {header['landing']} {header['number']} under another name", _AGAIN)
     return body, count, place
@@ -212,7 +212,7 @@ def _whole(folder: Folder, name: str) -> bytes:
         raise ReadError(
             f"this file of the landing log cannot be read: {error.strerror}",
             path=place,
-            hint="Check that the checkpoint may be read, and start again.",
+            hint="Check that the checkpoint is readable, and start again.",
             transient=True,
         ) from error
 
@@ -223,7 +223,7 @@ def _torn(folder: Folder, number: int, place: str, what: str) -> ReadError:
 
 
 def _not_ours(place: str, what: str, hint: str) -> ReadError:
-    return ReadError(f"the checkpoint is torn: {what}", path=place, hint=hint)
+    return ReadError(f"the checkpoint is damaged: {what}", path=place, hint=hint)
 
 
 @dataclass(slots=True)
@@ -254,7 +254,7 @@ class _State:
 
 
 class LandingLog:
-    """The landing log in a folder. One process writes to it at a time; it may be read meanwhile."""
+    """The landing log in a folder. Only one process may write to it at a time; others may read it."""
 
     def __init__(self, folder: Location) -> None:
         self._folder = Folder.at(folder)
@@ -268,42 +268,41 @@ class LandingLog:
         return newest_entry(self._folder)
 
     def files(self, number: int) -> list[LandedFile]:
-        """The files of an entry, in its order.
+        """Return the files of an entry, in order.
 
-        Raises ``SourceMissingError`` where there is no such entry, or it was merged with others; ``ReadError`` where it
-        is torn.
+        Raises ``SourceMissingError`` if there is no such entry, or if it was merged; ``ReadError`` if it is damaged.
         """
         return read_entry(self._folder, number)
 
     def seen(self, path: str) -> LandedFile | None:
-        """The file that ``path`` was last offered as, or None. Raises ``ReadError`` where the log is torn."""
+        """Return the last offered state of the file ``path``, or None. Raises ``ReadError`` if the log is damaged."""
         return self._loaded().seen.get(path)
 
     @property
     def paths(self) -> Collection[str]:
-        """All paths that are known to have been offered."""
+        """Return all offered paths."""
         return self._loaded().seen.keys()
 
     @property
     def merged(self) -> int:
-        """The number up to which entries are merged."""
+        """The number of the last merged entry."""
         return self._loaded().merged
 
     def check(self, done: int) -> None:
-        """Raise ``ReadError`` if the log is torn, or ends before the batch ``done``."""
+        """Raise ``ReadError`` if the log is damaged, or ends before the batch ``done``."""
         newest = self._loaded().newest
         if newest < done:
             raise ReadError(
-                f"the checkpoint is torn: batch {done} is done, and the landing log ends at {newest}",
+                f"the checkpoint is damaged: batch {done} is done, and the landing log ends at {newest}",
                 path=str(self._folder.location),
-                hint="Restore the log from a copy. Without one, remove the whole checkpoint and start again: every "
-                "file is offered anew, and those whose content is in the store are recognised.",
+                hint="Restore the log from a copy. Without one, remove the whole checkpoint and start again: files "
+                "whose content is in the store are not ingested twice.",
             )
 
     # --- writing
 
     def append(self, files: Sequence[LandedFile]) -> int:
-        """Write the next entry, and give its number. Raises ``WriteError``."""
+        """Write the next entry, and return its number. Raises ``WriteError``."""
         state = self._loaded()
         number = state.newest + 1
         self._make()
@@ -312,11 +311,11 @@ class LandingLog:
         return number
 
     def forget(self, number: int, paths: Collection[str]) -> None:
-        """Note the paths that a run of entry ``number`` did not read: they count as never offered.
+        """Record the paths of entry ``number`` that a run did not read: they count as never offered.
 
-        ``paths`` is the whole answer of one run of the entry's batch, before the batch is done. A batch that was cut
-        runs again, and its last answer counts: a path that is missing in it, or in an empty one, was read and counts
-        as offered. Raises ``WriteError``, and ``ValueError`` for an entry that was merged.
+        Call this once per run of the entry's batch, before the batch is done. After an interrupted run, the ``paths``
+        of the last run count: all others were read and count as offered. Raises ``WriteError``, and ``ValueError`` for
+        a merged entry.
         """
         state = self._loaded()
         if number <= state.merged:
@@ -337,10 +336,10 @@ class LandingLog:
             state.forget(number, paths)
 
     def compact(self, before: int, present: Collection[str] | None) -> int:
-        """Merge the entries below ``before``, and give how many those were; the newest entry always stays.
+        """Merge the entries below ``before``, except the newest entry, and return their number.
 
-        Paths that were offered by merged entries and are not ``present`` are dropped: should they come back, they are
-        offered again. None drops nothing. Costs as much as the number of known paths. Raises ``WriteError``.
+        Paths of merged entries that are not ``present`` are dropped: if they reappear, they are offered again. None
+        drops nothing. The cost grows with the number of known paths. Raises ``WriteError``.
         """
         state = self._loaded()
         last = min(before, state.newest) - 1
@@ -388,9 +387,9 @@ class LandingLog:
         if not created:
             self._state = None
             raise WriteError(
-                "this file of the landing log is there already, with other content",
+                "this file of the landing log already exists, with other content",
                 path=place,
-                hint="Another ingestion writes to this checkpoint; let only one run.",
+                hint="Another ingestion writes to this checkpoint; run only one.",
             )
 
     def _make(self) -> None:

@@ -49,13 +49,17 @@ _TAKEN: Final = (Outcome.ADDED, Outcome.REPLACED)
 
 
 class IngestListener(Protocol):
-    """A listener to the events of an ingestion. Called on its threads; must not raise and must not take long."""
+    """Receives the events of an ingestion, on its threads. Methods must return quickly and not raise."""
 
     def started(self, query_id: str, source: str, home: str) -> None:
         """The ingestion of ``source`` has begun; ``home`` is the store."""
 
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
-        """The landing folder was listed: files to take, files that must settle first, seconds the oldest waits."""
+        """The landing folder was listed.
+
+        ``ready`` files can be ingested, ``waiting`` files changed too recently, and the oldest has waited
+        ``oldest_seconds``.
+        """
 
     def batch_began(self, number: int, files: int, size: int) -> None:
         """A batch of ``files`` files with ``size`` bytes begins."""
@@ -64,14 +68,14 @@ class IngestListener(Protocol):
         """A batch is committed."""
 
     def batch_failed(self, number: int, error: Exception) -> None:
-        """A batch failed as a whole; it will be tried again by the next start."""
+        """A batch failed as a whole; the next start retries it."""
 
     def stopped(self, reason: str) -> None:
         """The ingestion has ended."""
 
 
 class IngestLog(IngestListener):
-    """Writes the log. Files that were ingested as expected get a record only with ``every_file``, or at debug level."""
+    """Logs the events of an ingestion. Successful files are logged only with ``every_file``, or at debug level."""
 
     def __init__(self, *, every_file: bool = False) -> None:
         self._logger = logging.getLogger(LOGGER)
@@ -120,14 +124,14 @@ class IngestLog(IngestListener):
         if file_result.outcome is Outcome.QUARANTINED:
             level, text = logging.WARNING, f"{where}: quarantined: {error.get('message', 'it failed')}"
         elif file_result.outcome is Outcome.DUPLICATE:
-            level, text = self._usual, f"{where}: duplicate, its content is there already"
+            level, text = self._usual, f"{where}: duplicate, its content is already in the store"
         elif file_result.outcome in _TAKEN:
             level, text = (
                 self._usual,
                 f"{where}: {file_result.outcome}, {rows_in_chunks(file_result.rows, file_result.chunks)}",
             )
         else:
-            level, text = logging.INFO, f"{where}: {file_result.outcome} before it was taken"
+            level, text = logging.INFO, f"{where}: {file_result.outcome} before it was ingested"
         self._log(
             level,
             "file",
@@ -192,7 +196,7 @@ def _batch_line(result: BatchResult, sums: dict[str, Any]) -> str:
     'batch 7: 1 added, 1 duplicate; 5.0 MB -> 900.0 kB, 1,200 rows in 3 chunks; 0.42 s, version 8'
     """
     if result.replayed:
-        return f"batch {result.number}: was there already, version {result.version}"
+        return f"batch {result.number}: already committed, version {result.version}"
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in _outcomes(result)) or "no files"
     return (
         f"batch {result.number}: {outcomes}; {_size(sums['bytes'])} -> {_size(sums['bytes_out'])}, "
@@ -246,8 +250,7 @@ def logging_to(
 ) -> Iterator[logging.Handler]:
     """Write the log of ``chunkmill`` to ``stream`` (stderr) during the block.
 
-    Warnings of what was read become records, too, each time. An application that has handlers of its own does not need
-    this.
+    Warnings about sources are logged, too, each time. Applications with their own logging handlers do not need this.
     """
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
@@ -319,7 +322,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Sums over the last ``window`` seconds, or over the store's life if that is shorter."""
+    """Totals over the last ``window`` seconds, or since the store exists."""
 
     window: float
     files: int
@@ -328,12 +331,12 @@ class Rate:
 
     @property
     def files_per_second(self) -> float:
-        """Files of any outcome, in a second."""
+        """Files per second, whatever their outcome."""
         return self.files / self.window if self.window > 0 else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes of these files, in a second."""
+        """Bytes of these files per second."""
         return self.bytes / self.window if self.window > 0 else 0.0
 
 
@@ -353,10 +356,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestStatus:
-    """The status of an ingestion. ``files`` counts all files that it ever handled, by outcome.
+    """The status of an ingestion. ``files`` counts all files so far, by outcome.
 
-    ``batches`` counts those of all queries into the store; ``holder`` is the process that runs this ingestion now, else
-    one that compacts the store or removes from it. What is None could not be found out, or is not there.
+    ``batches`` counts the batches of all ingestions into the store. ``holder`` is the process that runs this ingestion
+    now, or else one that compacts or vacuums the store. None means unknown or missing.
     """
 
     home: str
@@ -379,10 +382,10 @@ class IngestStatus:
 
 
 class StatusReader:
-    """Reads the status of one ingestion, again and again; what it has read once and cannot change it keeps.
+    """Reads the status of one ingestion repeatedly; it caches data that cannot change.
 
-    ``location`` is the store or the folder of RRDs, ``checkpoint`` where the checkpoint is, if not in there.
-    Raises ``SourceMissingError`` where nothing was ingested.
+    ``location`` is the store or the folder of RRDs, ``checkpoint`` the checkpoint if it is elsewhere. Raises
+    ``SourceMissingError`` if nothing was ingested there.
     """
 
     def __init__(self, location: Location, checkpoint: Location | None = None) -> None:
@@ -396,7 +399,7 @@ class StatusReader:
         self._listing: Listing | None = None
 
     def read(self) -> IngestStatus:
-        """The status as it is now. Raises ``ReadError`` where the store itself is damaged."""
+        """Return the current status. Raises ``ReadError`` if the store itself is damaged."""
         now = time.time()
         problems: list[str] = []
         versions = self._recent(now)
@@ -548,40 +551,40 @@ _SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
 class IngestMetrics(IngestListener):
-    """Counts events since this process began, in a registry of its own. Call it from any thread.
+    """Counts events since the start of this process, in its own registry. Thread-safe.
 
-    A batch that was known before (replayed after a crash) counts as replayed, and its files are not counted again.
-    ``quarantined`` gives the number of files in quarantine; it is called whenever the metrics are fetched.
+    A batch committed before a crash counts as replayed, and its files are not counted again. ``quarantined`` returns
+    the number of files in quarantine; it is called whenever the metrics are fetched.
     """
 
     def __init__(self, quarantined: Callable[[], int] | None = None) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._info = Info(_PREFIX, "The query, and what it reads and writes.", registry=self.registry)
-        self._files = self._counter("files", "Files by what became of them.", ["outcome"])
+        self._info = Info(_PREFIX, "The ingestion, its source and destination.", registry=self.registry)
+        self._files = self._counter("files", "Files by outcome.", ["outcome"])
         for outcome in Outcome:
             self._files.labels(outcome.value)
         self._recordings = self._counter("recordings", "Recordings that were added or replaced.")
         self._chunks = self._counter("chunks", "Chunks of these recordings.")
         self._rows = self._counter("rows", "Rows of these chunks.")
-        self._bytes_in = self._counter("read_bytes", "Sizes of the files that were added or replaced something.")
-        self._bytes_out = self._counter("written_bytes", "Sizes of what was kept of them.")
+        self._bytes_in = self._counter("read_bytes", "Bytes of the files with these recordings.")
+        self._bytes_out = self._counter("written_bytes", "Bytes of these recordings in the store.")
         self._batches = self._counter("batches", "Batches that were committed.")
-        self._replayed = self._counter("batches_replayed", "Batches that had been committed before a restart.")
+        self._replayed = self._counter("batches_replayed", "Batches that were already committed before a restart.")
         self._failures = self._counter("batch_failures", "Batches that failed as a whole.")
         self._seconds = Histogram(
-            f"{_PREFIX}_batch_seconds", "How long batches took.", buckets=_SECONDS, registry=self.registry
+            f"{_PREFIX}_batch_seconds", "Seconds per batch.", buckets=_SECONDS, registry=self.registry
         )
         self._up = self._gauge("up", "1 while the ingestion runs.")
         self._number = self._gauge("last_batch_number", "The number of the last committed batch.")
-        self._committed = self._gauge("last_batch_timestamp_seconds", "When it was committed, in Unix time.")
-        self._version = self._gauge("store_version", "The version of the store after it.")
-        self._looked = self._gauge("last_look_timestamp_seconds", "When the folder was listed last, in Unix time.")
-        self._ready = self._gauge("ready_files", "Files that can be taken.")
-        self._waiting = self._gauge("waiting_files", "Files that have to settle first.")
-        self._oldest = self._gauge("oldest_waiting_seconds", "How long the oldest of all these has been there.")
-        self._running_files = self._gauge("running_batch_files", "Files of the batch that runs.")
-        self._running_bytes = self._gauge("running_batch_bytes", "Their sizes together.")
+        self._committed = self._gauge("last_batch_timestamp_seconds", "Unix time of the last commit.")
+        self._version = self._gauge("store_version", "Version of the store after the last commit.")
+        self._looked = self._gauge("last_look_timestamp_seconds", "Unix time of the last listing of the folder.")
+        self._ready = self._gauge("ready_files", "Files ready to be ingested.")
+        self._waiting = self._gauge("waiting_files", "Files that changed too recently.")
+        self._oldest = self._gauge("oldest_waiting_seconds", "Age of the oldest waiting file, in seconds.")
+        self._running_files = self._gauge("running_batch_files", "Files of the running batch.")
+        self._running_bytes = self._gauge("running_batch_bytes", "Bytes of the running batch.")
         if quarantined is not None:
             in_quarantine = self._gauge("quarantined_files", "Files in quarantine.")
             in_quarantine.set_function(lambda: _number_or_nan(quarantined))
@@ -662,7 +665,7 @@ class MetricsServer:
             reason = getattr(error, "strerror", None) or str(error)
             raise UsageError(
                 f"metrics cannot be served at {host}:{port}: {reason[:1].lower()}{reason[1:]}",
-                hint="Name another port with --metrics-port; 0 takes any that is free.",
+                hint="Give another port with --metrics-port; 0 means any free port.",
             ) from error
         self.host = host
         self.port: int = self._server.server_port
@@ -674,7 +677,7 @@ class MetricsServer:
         return f"http://{host}:{self.port}/metrics"
 
     def close(self) -> None:
-        """Stop, and give the port back."""
+        """Stop serving, and free the port."""
         if threading.current_thread() is not self._thread and self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

@@ -58,10 +58,10 @@ _AS_NUMBERS: Final = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp
 _UPKEEP_EVERY: Final = 64
 _KEEP: Final = timedelta(minutes=5)
 _UNREADABLE: Final = (
-    "The recordings do not depend on it. If it is damaged, move that folder away: the next failure begins a new table, "
-    "and the files that stood in the old one are tried again when their content changes."
+    "The recordings do not depend on it. If it is damaged, move that folder away: the next failure creates a new "
+    "table. Files of the old table are retried when their content changes."
 )
-_UNWRITTEN: Final = "The batch was not committed; it is tried again by the next start."
+_UNWRITTEN: Final = "The batch was not committed; the next start retries it."
 
 _log = logging.getLogger(__name__)
 
@@ -78,11 +78,11 @@ _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedFile:
-    """A file that failed, and why.
+    """A failed file and its error.
 
-    ``size`` in bytes and ``modified_ns`` (Unix) are those of the file when it last failed; ``digest`` is that of its
-    content, if it could be read to its end; ``code``, ``message``, ``hint`` and ``offset`` (in bytes) are those of the
-    error; ``batch`` of ``query_id`` was the last to try it, after ``tries`` in all.
+    ``size`` (bytes) and ``modified_ns`` (Unix time) describe the file at its last failure. ``digest`` is the digest of
+    its content, if it could be read completely. ``code``, ``message``, ``hint`` and ``offset`` (bytes) describe the
+    error. ``batch`` of ``query_id`` tried it last; ``tries`` counts all tries.
     """
 
     path: str
@@ -101,10 +101,10 @@ class QuarantinedFile:
 
 
 class FileQuarantine:
-    """The quarantine of one ingestion: a Lance table below its home, and requests to try files again.
+    """The quarantine of one ingestion: a Lance table in its folder, and requests to retry files.
 
-    Every change is one commit, and safe beside other processes: no row is lost or duplicated. Neither the table nor
-    Lance is touched before the first file fails. May be shared by threads.
+    Every change is one commit, and safe with concurrent processes: no row is lost or duplicated. The table is created,
+    and Lance imported, only when the first file fails. Thread-safe.
 
     Raises ``WriteError`` if the table cannot be written, ``ReadError`` if it is damaged.
     """
@@ -117,7 +117,7 @@ class FileQuarantine:
         """The path or URL of the table."""
 
     def note(self, query_id: str, batch: int, failures: Sequence[FileResult]) -> None:
-        """Keep what failed in a batch. Noted again, as when the batch is replayed, it changes nothing."""
+        """Add the failed files of a batch. Adding them again, for a replayed batch, changes nothing."""
         results = {as_text(result.file.path): result for result in failures}
         now = time.time_ns() // 1000
 
@@ -133,32 +133,32 @@ class FileQuarantine:
                 self._table.put(results.keys(), change)
 
     def resolve(self, paths: Iterable[str]) -> list[str]:
-        """Remove the rows of files that came through; gives those that had one. Without any, nothing is written."""
+        """Remove the rows of files that succeeded, and return the files that had a row; without any, write nothing."""
         with self._lock:
             return self._table.remove({as_text(path) for path in paths})
 
     def held(self, paths: Iterable[str]) -> set[str]:
-        """Those of ``paths`` that are in quarantine; cheap."""
+        """Return those of ``paths`` that are in quarantine; cheap."""
         with self._lock:
             keys = self._table.keys()
         return {path for path in paths if as_text(path) in keys}
 
     def rows(self) -> list[QuarantinedFile]:
-        """All files in quarantine, those that failed first in front."""
+        """Return all files in quarantine, earliest failure first."""
         with self._lock:
             rows = self._table.rows()
         files = [_file(row) for row in rows]
         return sorted(files, key=lambda file: (file.first_seen, file.path))
 
     def count(self) -> int:
-        """The number of files in quarantine; cheap."""
+        """Return the number of files in quarantine; cheap."""
         with self._lock:
             return len(self._table.keys())
 
     def request_retry(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Ask the ingestion to try these files again, or all (None); gives their paths.
+        """Request that the ingestion retry these files, or all (None), and return their paths.
 
-        They stay in quarantine until they have come through. Raises ``UsageError`` for one that is not there.
+        They stay in quarantine until they succeed. Raises ``UsageError`` for a file that is not in quarantine.
         """
         with self._lock:
             chosen = self._chosen(paths)
@@ -166,10 +166,10 @@ class FileQuarantine:
             return chosen
 
     def drop(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Forget these files, or all (None), and requests to try them again; gives their paths.
+        """Remove these files, or all (None), and their retry requests from quarantine, and return their paths.
 
-        The files stay where they are, and are not tried again until their content changes. Raises ``UsageError`` for
-        one that is not there.
+        The files themselves are not deleted, and not retried until their content changes. Raises ``UsageError`` for a
+        file that is not in quarantine.
         """
         with self._lock:
             chosen = self._chosen(paths)
@@ -177,11 +177,11 @@ class FileQuarantine:
             return self._table.remove(chosen)
 
     def pending_retries(self) -> dict[str, list[str]]:
-        """The paths that each open request asks for, by the request's name."""
+        """Return the paths of each open retry request, by the name of the request."""
         return self._requests.pending()
 
     def offered_again(self, paths: Iterable[str]) -> None:
-        """Remove the files of a batch from every request; files that did not fit into it stay requested."""
+        """Remove the files of a batch from every retry request; files that are not in the batch stay requested."""
         self._requests.withdraw(set(paths))
 
     def _chosen(self, paths: Iterable[str] | None) -> list[str]:
@@ -194,7 +194,7 @@ class FileQuarantine:
             more = f" (nor {len(missing) - 1:,} more)" if len(missing) > 1 else ""
             raise UsageError(
                 f"{missing[0]} is not in quarantine{more}",
-                hint="`chunkmill quarantine list` shows what is.",
+                hint="`chunkmill quarantine list` lists the files.",
             )
         return chosen
 
@@ -256,9 +256,7 @@ class RetryRequests:
                 continue  # done, or withdrawn, in this moment
             except (ValueError, RecursionError) as error:
                 place = self._folder.place(name)
-                warnings.warn(
-                    f"{place} is no request to try files again ({error}); remove it", ReadWarning, stacklevel=2
-                )
+                warnings.warn(f"{place} is not a retry request ({error}); remove it", ReadWarning, stacklevel=2)
         return paths_of
 
     def withdraw(self, paths: Collection[str]) -> None:
@@ -371,7 +369,7 @@ class FileQuarantineTable:
         """The table as it was when it had these versions; None without any. Raises ``WriteError`` if it moved on."""
         dataset = self._table.open() if versions else None
         if versions != self._now():
-            raise WriteError("versions of the quarantine table came and went", path=self.place, transient=True)
+            raise WriteError("other processes keep changing the quarantine table", path=self.place, transient=True)
         return dataset
 
     def _merge(self, dataset: Any, rows: pa.Table) -> None:

@@ -71,7 +71,7 @@ class Upkeep:
         except WriteError as error:
             if not error.transient:
                 raise
-            logger.info("the store is kept up by another process: %s", error)
+            logger.info("another process maintains the store: %s", error)
             return
         with lease:
             if compacts:
@@ -131,7 +131,7 @@ class LeRobotSink:
                 progress=False,
             )
         except UsageError as error:
-            logger.warning("%s is as it was: %s", self.destination, error)
+            logger.warning("%s is unchanged: %s", self.destination, error)
             return
         for account in report.accounts:
             if account.reason is not None:
@@ -162,7 +162,7 @@ class IngestParts:
 
 
 class IngestQuery:
-    """A running ingestion, made by :meth:`Ingest.start`. May be used by several threads."""
+    """A running ingestion, made by :meth:`Ingest.start`. Thread-safe."""
 
     def __init__(self, parts: IngestParts, *, once: bool, every: float) -> None:
         self._parts = parts
@@ -181,12 +181,12 @@ class IngestQuery:
 
     @property
     def id(self) -> str:
-        """The ingestion's id, the same after every restart."""
+        """The id of the ingestion, the same after every restart."""
         return self._parts.query_id
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs."""
+        """Whether the ingestion is running."""
         return not self._ended.is_set()
 
     @property
@@ -214,14 +214,14 @@ class IngestQuery:
         return True
 
     def stop(self) -> None:
-        """Finish the running batch, and start no other. Returns at once.
+        """Stop after the running batch, without waiting for it.
 
-        :meth:`await_termination` waits for it.
+        :meth:`await_termination` waits for the end.
         """
         self._stopping.set()
 
     def interrupt(self) -> None:
-        """End the ingestion at once. The running batch is rolled back within a second or two."""
+        """Stop at once. The running batch is rolled back within a second or two."""
         if self._is_interrupted:
             return
         self._is_interrupted = True
@@ -329,7 +329,7 @@ class IngestQuery:
         return bool(numbers)
 
     def handle(self, number: int, files: Sequence[LandedFile]) -> None:
-        """Run one batch. The executor of the query calls it for one entry after the other."""
+        """Run one batch. The executor calls this for each entry of the landing log, in order."""
         parts = self._parts
         if number <= self._done and parts.writer.is_done(parts.query_id, number):
             parts.runner.run(number, files)  # completes a run that was cut
@@ -431,7 +431,7 @@ class _Spark(_Executing):
             raise SessionError(
                 "the streaming query ended before all entries of the landing log were done",
                 hint=f"Its checkpoint is ahead of the store: remove {self.parts.checkpoint.spark}, and start again. "
-                "Nothing is lost or done twice.",
+                "Nothing is lost or ingested twice.",
             )
 
     def end(self) -> None:

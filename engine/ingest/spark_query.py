@@ -58,7 +58,7 @@ class _Entry(InputPartition):
 
 
 class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the log in a folder. Keeps only the last entry of a query over the present files."""
+    """Reads the landing log in a folder. For a query over the present files, it keeps only the last entry."""
 
     def __init__(self, path: str, start: int = 0) -> None:
         self._path = path
@@ -66,13 +66,13 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
-        """The beginning of a query that has no checkpoint: before the first entry, or after ``start``."""
+        """The start of a query without a checkpoint: before the first entry, or after ``start``."""
         return _offset(self._start)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: ARG002, N802
-        """The next entry after ``start`` if there is one; without a start, the newest.
+        """The next entry after ``start``, if any; without ``start``, the newest.
 
-        Raises ``ReadError`` where the log ends before ``start``: entries would get lost.
+        Raises ``ReadError`` if the log ends before ``start``, as entries would be lost.
         """
         with noting_task(self._path):
             newest = newest_entry(Folder.at(self._path))
@@ -82,23 +82,23 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begun = int(start["entry"])
             if newest < begun:
                 raise ReadError(
-                    f"the checkpoint is torn: Spark was given entry {begun} of a landing log that ends at {newest}",
+                    f"the checkpoint is damaged: Spark was given entry {begun} of a landing log that ends at {newest}",
                     path=self._path,
-                    hint="Restore both from one copy; or remove the whole checkpoint, so that every file is offered "
-                    "anew, and start again: those whose content is in the store are recognised.",
+                    hint="Restore both from one copy; or remove the whole checkpoint and start again: files whose "
+                    "content is in the store are not ingested twice.",
                 )
             return _offset(max(begun, min(begun + 1, end)))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """The newest entry of this moment is the last that is given."""
+        """End the query after the entry that is the newest now."""
         self._last = newest_entry(Folder.at(self._path))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each entry."""
+        """Return one partition per entry."""
         return [_Entry(number) for number in range(int(start["entry"]) + 1, int(end["entry"]) + 1)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of an entry, in its order. Raises ``ReadError`` where it is torn or missing."""
+        """Yield the rows of an entry, in order. Raises ``ReadError`` if it is damaged or missing."""
         if not isinstance(partition, _Entry):
             return  # Spark makes one up where there are none
         number = partition.value
@@ -110,7 +110,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield pa.record_batch([pa.array(c, t) for c, t in zip(columns, _SCHEMA.types, strict=True)], schema=_SCHEMA)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the ingestion itself knows when entries may be merged."""
+        """Do nothing: the ingestion itself merges entries."""
 
 
 class LandingSource(DataSource):
@@ -129,7 +129,9 @@ class LandingSource(DataSource):
         """The reader. Raises ``UsageError`` for other options than ``path`` and ``start``."""
         unknown = sorted(set(self.options) - {"path", "start"})
         if unknown or not self.options.get("path"):
-            raise UsageError(f"{NAME} takes the folder of a landing log as its path, and `start`, not {unknown}")
+            raise UsageError(
+                f"{NAME} needs the folder of a landing log as path; its only option is `start`, not {unknown}"
+            )
         return LandingReader(self.options["path"], int(self.options.get("start", "0")))
 
 
@@ -272,7 +274,7 @@ def _session(run: RunOptions) -> SparkSession:
     spark = running_session(run.master, run.conf)
     if _is_connect(spark):
         raise UsageError(
-            "an ingestion cannot run in a Spark Connect session: its batches are committed where it is started",
+            "an ingestion cannot run in a Spark Connect session, as the driver commits its batches",
             hint="Start it where Spark's driver runs, or with executor='inline'.",
         )
     return spark

@@ -35,11 +35,11 @@ Stores: TypeAlias = "list[tuple[StoreEntry, LazyChunkStream]]"
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The choices on reading inputs. ``None`` and empty mean: not given.
+    """The options for reading inputs; ``None`` and empty values are defaults.
 
-    ``content`` filters entities, ``reading`` are options of formats by their names; each input takes those of its own
-    format. ``bounds`` are those of the rows to keep, beside static ones. ``application_id`` and ``recording_id``
-    replace those of the file; ``executor`` is who will run it.
+    ``content`` filters entities. ``reading`` has options of formats by name; each input uses those of its own format.
+    ``bounds`` limits the rows to keep; static rows are always kept. ``application_id`` and ``recording_id`` replace
+    those of the file. ``executor`` is the executor of the run.
     """
 
     content: tuple[str, ...] = ()
@@ -53,9 +53,9 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class FoundInput:
-    """A file or, with its format as ``dataset``, a folder that is one input.
+    """An input: a file, or a folder that is one recording or dataset, with its format as ``dataset``.
 
-    ``below`` is its path in the folder that was searched, or its name.
+    ``below`` is the path relative to the searched folder, or the name.
     """
 
     path: Location
@@ -70,12 +70,12 @@ Tell = Callable[[str, str], None]
 def search_inputs(
     location: Location, row: Format | None = None, tell: Tell = lambda _path, _why: None
 ) -> Iterator[FoundInput]:
-    """The inputs that a path means: a file, or those in a folder, of a pattern or below a prefix, sorted by path.
+    """Find the inputs at a path: a file, or the inputs in a folder, below a prefix or for a pattern, sorted by path.
 
-    Folders are searched with their subfolders for inputs of the format ``row``, by default of any; hidden names are
-    left out, and a shard of a store of recordings counts as its store. The reader of a named file reports it if it is
-    missing. Raises ``SourceMissingError`` where a folder, pattern or prefix gives nothing, ``UsageError`` for a folder
-    within a store.
+    Folders and their subfolders are searched for inputs of the format ``row``, by default of any format. Hidden names
+    are left out. A shard of a store of recordings counts as its store. A missing file is reported later, by its reader.
+    Raises ``SourceMissingError`` if a folder, pattern or prefix has no input, ``UsageError`` for a folder within a
+    store.
     """
     yield from _Search(tuple(FORMATS.values()) if row is None else (row,), tell).inputs(location)
 
@@ -116,9 +116,9 @@ class _Search:
     def _in_folder(self, folder: Path) -> Iterator[FoundInput]:
         if self._is_store(folder.absolute().parent):
             raise UsageError(
-                "this folder is part of a store of recordings, and may contain replaced ones",
+                "this folder is part of a store, and may contain replaced recordings",
                 path=str(folder),
-                hint="Give the store itself.",
+                hint="Give the folder of the store.",
             )
         datasets: dict[Path, Format] = {}
 
@@ -204,10 +204,10 @@ class _Search:
 
 
 def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
-    """The stores that one input becomes; ``name`` is the id of a recording whose file has none.
+    """Open an input as stores with streams; ``name`` is the id for a recording without one.
 
-    The filter and the pipeline are for recordings, and not for blueprints. ``episode``: its number in a folder with
-    many. Raises ``ChunkmillError`` where the input cannot be opened.
+    Filter and pipeline apply to recordings, not to blueprints. ``episode`` is a number in a folder with several. Raises
+    ``ChunkmillError`` if the input cannot be opened.
     """
     row = detect_format(source)
     times = _read_within(row, options)
@@ -221,15 +221,15 @@ def stores_of(source: Location, name: str, options: SourceOptions, episode: int 
         raise UsageError(
             f"--recording-id names one recording, but the file contains {len(named)}",
             path=str(source),
-            hint="Leave it out: each recording then keeps its own.",
+            hint="Leave it out: each recording then keeps its own id.",
         )
     if not stores:
-        raise ReadError("the file holds neither a recording nor a blueprint", path=str(source))
+        raise ReadError("the file contains neither a recording nor a blueprint", path=str(source))
     return [_renamed(store, stream, name, options, within=within) for store, stream in stores]
 
 
 def is_table(location: Location) -> bool:
-    """Return whether this is a folder, or a prefix of an object store, with a Lance table."""
+    """Return True if a folder or a prefix of an object store is a Lance table."""
     from ..lance import LanceTable
 
     if isinstance(location, Path) and not (location / "_versions").is_dir():

@@ -74,10 +74,10 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ChunkReferences:
-    """Chunks by reference, in order: rows of a chunk table, whose parts are the files that they are in.
+    """References to stored chunks, in order: rows of a chunk table, with their files as parts.
 
-    ``version`` is that of their file, where that may change. Messages must name ``store``, where it is known. Chunks
-    that :class:`FirstStep` laid out ``are_laid_out``.
+    ``version`` is the version of the file, if it may change. If ``store`` is given, messages must name it.
+    ``are_laid_out`` marks chunks that :class:`FirstStep` laid out.
     """
 
     table: ChunkTable
@@ -87,11 +87,11 @@ class ChunkReferences:
 
     @classmethod
     def of(cls, path: str, version: str | None, table: ChunkTable) -> ChunkReferences:
-        """Chunks that are in the file ``path``."""
+        """References to chunks in the file ``path``."""
         return cls(table.within(lambda _: path), version)
 
     def take(self, rows: Integers) -> ChunkReferences:
-        """Some of the chunks, in that order."""
+        """Select chunks, in the given order."""
         return replace(self, table=self.table.take(rows))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -105,9 +105,9 @@ class ChunkReferences:
             )
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows, in that order, each decoded when it is requested. Raises ``ReadError``.
+        """Yield the chunks of some rows, in that order, each decoded on demand. Raises ``ReadError``.
 
-        Small ones that were read before are not read again, unless somebody counts what is read.
+        Small chunks that were read before are not read again, unless reads are counted.
         """
         (_, entities), (which, paths) = self.table.entity_codes, self.table.part_codes
         is_counted = find(Fetches) is not None
@@ -210,11 +210,11 @@ def run_ends(places: Sequence[tuple[int, int, int]]) -> list[int]:
 
 @dataclass(frozen=True)
 class EntityWork(Work):
-    """Tasks over whole entities, laid out by ``profile``.
+    """A work whose tasks lay out whole entities by ``profile``.
 
-    A group holds all chunks of one or more entities. Memory is bounded by :data:`WHOLE_ENTITY` for each task.
+    A task has all chunks of one or more entities. Its memory is limited by :data:`WHOLE_ENTITY`.
 
-    Order: the entities that cost most first, however many tasks they are divided into.
+    Order: the most expensive entities first, whatever the number of tasks.
     """
 
     groups: tuple[tuple[ChunkReferences, ...], ...]
@@ -225,7 +225,7 @@ class EntityWork(Work):
     def over(
         cls, references: Sequence[ChunkReferences], profile: OptimizationProfile | None, ids: RunIds | None = None
     ) -> EntityWork:
-        """All chunks of ``references``, several small entities to a task; ``ids`` are those of the run, if it began."""
+        """Divide the chunks of ``references`` among tasks by entity; ``ids`` are the ids of a run in progress."""
         group_of = _grouped(_costs(references))
         groups: dict[int, list[ChunkReferences]] = {number: [] for number in sorted(set(group_of.values()))}
         for some in references:
@@ -237,7 +237,7 @@ class EntityWork(Work):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """One task a group of entities."""
+        """One task per group of entities."""
         total = len(self.groups)
         return [
             Task(i, f"compaction [{i + 1}/{total}]", sum(some.table.message_bytes for some in group))
@@ -245,7 +245,7 @@ class EntityWork(Work):
         ]
 
     def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks of a group, entity by entity."""
+        """Yield the chunks of a group, entity by entity."""
         rank = {path: i for i, path in enumerate(_costs(self.groups[index]))}
         entities: dict[str, _Entity] = defaultdict(_Entity)
         for some in self.groups[index]:
@@ -258,7 +258,7 @@ class EntityWork(Work):
             yield from entities.pop(path).laid_out(self.profile)
 
     def minter(self, index: int) -> Minter:
-        """The source of ids for the chunks that a group makes."""
+        """Return the source of ids for the chunks of a group."""
         return self.ids.task(index)
 
     @property
@@ -267,7 +267,7 @@ class EntityWork(Work):
         return self.ids.after(len(self.groups))
 
     def source_paths(self) -> set[str]:
-        """The files that the chunks are in."""
+        """Return the files with the chunks."""
         return {path for group in self.groups for some in group for path in some.table.part_codes[1]}
 
 
@@ -300,7 +300,7 @@ def _grouped(costs: dict[str, int]) -> dict[str, int]:
 
 
 def stored_size(chunk: Chunk) -> int:
-    """Bytes of a chunk where it is stored; of one in memory, its Arrow buffers."""
+    """Return the stored size of a chunk in bytes, or the size of its Arrow buffers if it is in memory."""
     size: int | None = getattr(chunk.payload, "size", None)
     if size is not None:
         return size
@@ -498,7 +498,7 @@ def collect_parts(
 ) -> list[PartChunk]:
     """Run ``work`` into parts in ``staging``, laid out by ``profile``, with digests, by ascending chunk id.
 
-    With ``times`` parts have the times of their chunks.
+    With ``times``, parts also have the times of their chunks.
     """
 
     def run(some: Work) -> list[PartChunk]:
@@ -531,9 +531,9 @@ def chunks_by_task(
     options: RunOptions,
     step: Callable[[Work, tuple[int, ...]], SomeWork] | None = None,
 ) -> list[list[ChunkReferences]]:
-    """Find the chunks of each task of ``work``: at their source if they only pass through, else in parts.
+    """Return the chunks of each task of ``work``: in their source if they only pass through, else in parts.
 
-    The parts are made now, in ``staging``, by a ``step`` of some of the tasks; ``stores`` are those of the tasks.
+    Parts are written to ``staging`` by a ``step`` over these tasks. ``stores`` are those of the tasks.
     """
     by_task: list[list[ChunkReferences]] = [[] for _ in work.tasks]
     rest: list[int] = []
@@ -590,7 +590,7 @@ def run_laid_out(
 ) -> list[Group | Exception]:
     """Run recordings into parts with digests; return for each its group or its error.
 
-    Small ones are laid out in one stage, large ones in two. Without a profile chunks stay as the pipeline gave them.
+    Small recordings are laid out in one stage, large ones in two. Without a profile, chunks are unchanged.
     """
     if profile is None:
         return run_groups(recordings, staging, destination, options, digests=True)

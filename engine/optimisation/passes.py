@@ -23,12 +23,12 @@ _LEAST_ROOM = 64
 
 
 def optimised(chunks: Iterable[Chunk], profile: OptimizationProfile | None = None) -> list[Chunk]:
-    """The chunks that ``collect(optimize=profile)`` leaves of a whole recording, by ascending chunk id.
+    """Return the chunks of a whole recording after ``collect(optimize=profile)``, by ascending chunk id.
 
-    Keeps every row (but for static chunks overwritten whole by newer ones), its id, times and values. With
-    ``split_size_ratio`` a row may stand in several chunks, each with other components.
+    Every row keeps its id, times and values. Only static chunks that newer ones overwrite completely are dropped. With
+    ``split_size_ratio``, a row may be in several chunks, each with other components.
 
-    Raises :class:`ReadError` for chunks whose row ids do not ascend, and as :func:`rebatch_videos` does.
+    Raises :class:`ReadError` if the row ids of a chunk do not ascend, and the errors of :func:`rebatch_videos`.
     """
     settings = Settings.of(profile)
     store = ChunkInserter(settings)

@@ -32,20 +32,20 @@ class OptimizationProfile:
     Parameters
     ----------
     max_bytes
-        Chunks larger than this size (in memory, in bytes) are split; smaller ones are merged up to it. ``None`` means
-        as in ``LIVE``. With 0, chunks are neither split by size nor merged.
+        Larger chunks (bytes in memory) are split; smaller ones are merged up to this size. ``None`` means the value of
+        ``LIVE``. With 0, chunks are neither split by size nor merged.
     max_rows
-        The same in rows, for chunks in time order. max_rows_if_unsorted The same in rows, for chunks with a timeline
-        out of order.
+        The same limit in rows, for chunks in time order. max_rows_if_unsorted The same limit in rows, for chunks with a
+        timeline out of order.
     extra_passes
         The maximum number of passes after the first; they end when a pass does not reduce the number of chunks.
     gop_batching
-        Lay out video streams by groups of pictures, and never split a group, whatever its size.
+        Whether to lay out video streams by groups of pictures (GOPs), which are then never split.
     split_size_ratio
-        Put components whose archetypes differ in size by this factor or more into chunks of their own; 10 is a good
-        value. ``None`` leaves them together.
+        Components whose archetypes differ in size by this factor or more go into separate chunks; 10 is a good value.
+        ``None`` keeps them together.
     fix_keyframe
-        Drop ``VideoStream:is_keyframe`` of the recording, and derive it from the samples.
+        Whether to replace ``VideoStream:is_keyframe`` of the recording by values derived from the samples.
     """
 
     LIVE: ClassVar[OptimizationProfile]
@@ -71,7 +71,7 @@ OptimizationProfile.OBJECT_STORE = _preset(_OBJECT_STORE)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A checked profile: every threshold has its value. A threshold of 0 means "never split" and "never merge"."""
+    """A checked profile, with a value for every threshold. The threshold 0 means "never split" and "never merge"."""
 
     max_bytes: int
     max_rows: int
@@ -83,9 +83,9 @@ class Settings:
 
     @classmethod
     def of(cls, profile: OptimizationProfile | None) -> Settings:
-        """The settings of ``collect(optimize=profile)``; without a profile the first pass is the only one.
+        """Return the settings of ``collect(optimize=profile)``; without a profile, only the first pass runs.
 
-        Raises ``TypeError`` for a value of the wrong type, ``OverflowError`` for one below 0 or above 64 bits.
+        Raises ``TypeError`` for a value of the wrong type, ``OverflowError`` for a value below 0 or above 64 bits.
         """
         if profile is None:
             return cls(*_LIVE)
@@ -104,7 +104,7 @@ class Settings:
         )
 
     def row_limit(self, ascending: bool) -> int:
-        """The most rows of a chunk whose timelines all ascend, or don't."""
+        """Return the maximum number of rows of a chunk with or without a timeline out of order."""
         return self.max_rows if ascending else self.max_rows_if_unsorted
 
 

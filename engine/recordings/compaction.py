@@ -95,7 +95,7 @@ class Rewriting:
         """Leave a recording as it is, and say why."""
         self.damaged[entry.key] = entry
         warnings.warn(
-            f"{self._folder.path}: recording {entry.recording_id} is left as it is: {error}", ReadWarning, stacklevel=2
+            f"{self._folder.path}: recording {entry.recording_id} is unchanged: {error}", ReadWarning, stacklevel=2
         )
 
     def _add(self, entry: RecordingEntry, manifest: bytes, times: TimesBytes) -> None:
@@ -337,9 +337,9 @@ BUDGET: Final = 4 << 30
 class CompactionReport:
     """The report of a compaction.
 
-    ``versions``: the numbers of the versions that it published. Counts of files and their ``bytes`` include only files
-    that the newest version needs. ``moved``: how many recordings were written anew, ``laid_out`` of them in new chunks;
-    ``written``: bytes of new shards. ``damaged``: ids of recordings that cannot be read, and were left as they are.
+    ``versions`` are the numbers of the published versions. Counts of files and their ``bytes`` include only files that
+    the newest version needs. ``moved`` recordings were rewritten, ``laid_out`` of them with new chunks. ``written`` is
+    the size of new shards in bytes. ``damaged`` are the ids of unreadable recordings, which are unchanged.
     """
 
     versions: tuple[int, ...]
@@ -367,16 +367,16 @@ def compact_store(
     budget: int = BUDGET,
     thorough: bool = True,
 ) -> CompactionReport:
-    """Write small and mostly dead shards anew, join manifests, and merge tables into one.
+    """Rewrite shards that are small or mostly replaced data, join manifests, and merge tables into one.
 
-    Chunks are copied as they are, with their digests; only a recording whose chunks are smaller than ``profile`` wants
-    is laid out anew. Each commit writes at most about ``budget`` bytes and publishes a version that has the same
-    recordings. Old versions keep their files until a vacuum, so who reads one is undisturbed. If there is nothing to
-    do, no version is made. ``thorough=False`` leaves what is not worth it yet, for a compaction every so often.
+    Chunks are copied unchanged, with their digests; only recordings with smaller chunks than in ``profile`` get a new
+    layout. Each commit writes about ``budget`` bytes at most, and publishes a version with the same recordings. Old
+    versions keep their files until a vacuum, so their readers are not affected. If there is nothing to do, no version
+    is made. ``thorough=False``, for frequent compactions, skips work that is not yet worthwhile.
 
-    Guarantee: a crash loses nothing; what it leaves is removed by a vacuum. Raises ``WriteError`` and
-    ``CommitUnknownError`` as :meth:`StoreWriter.commit` does, ``ReadError`` for a store whose tables are damaged, and
-    ``UsageError`` for sizes that are not positive.
+    Guarantee: a crash loses nothing; a vacuum removes its files. Raises ``WriteError`` and ``CommitUnknownError`` like
+    :meth:`StoreWriter.commit`, ``ReadError`` if tables of the store are damaged, and ``UsageError`` for sizes that are
+    not positive.
     """
     if min_shard < 1 or budget < 1:
         raise UsageError(f"sizes must be positive, not {min_shard} and {budget}")

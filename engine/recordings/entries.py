@@ -34,7 +34,7 @@ IpcStream = bytes
 
 
 class IndexRange(NamedTuple):
-    """The first and the last value of a timeline, in its units; ``kind`` is that of a ``TimelineKind``."""
+    """The first and last value of a timeline, in its units; ``kind`` is the value of a ``TimelineKind``."""
 
     name: str
     kind: str
@@ -43,9 +43,9 @@ class IndexRange(NamedTuple):
 
 
 def key_of(store: StoreEntry | RecordingEntry, layer: str = BASE_LAYER) -> Key:
-    """The key of a layer of a recording in a store: kind, id and layer; of a blueprint, with its application's id.
+    """The key of a layer in a store: kind, id and layer of the recording; for a blueprint, also the application id.
 
-    An entry has its own layer.
+    For an entry, ``layer`` is not needed.
     """
     if isinstance(store, RecordingEntry):
         layer = store.layer
@@ -53,28 +53,27 @@ def key_of(store: StoreEntry | RecordingEntry, layer: str = BASE_LAYER) -> Key:
 
 
 def layers_digest(layers: Iterable[RecordingEntry]) -> str:
-    """A digest of a recording's layers, which changes when a layer is added, removed or replaced."""
+    """The digest of a recording's layers, which changes when a layer is added, removed or replaced."""
     marks = [(e.layer, e.added, e.segment_version, e.source_digest) for e in layers]
     return digest_of(repr(marks).encode()).hex()
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingEntry:
-    """A layer of a recording of a store.
+    """A layer of a recording in a store.
 
-    ``segment_version`` counts the contents that its source has had, from 1. ``source_kept``: the source file stays
-    where it was, so another content under its name takes this recording's place. ``rrd`` is the RRD that was written
-    for it, relative to their folder. ``manifest…`` is where the rows of its chunks are, empty where only an RRD is
-    kept. ``bytes`` are those of its chunks as stored; ``added`` is in seconds since the epoch.
+    ``segment_version`` counts the contents of the source so far, from 1. If ``source_kept``, the source file stays in
+    its place, and a new content of it replaces this recording. ``rrd`` is the RRD written for it, relative to the
+    folder of RRDs. ``manifest…`` give the place of its chunk table; empty if there is only an RRD. ``bytes`` is the
+    stored size of its chunks; ``added`` is in seconds since the epoch.
 
-    ``removed``: the entry removes the earlier entry with its key. ``in_place``: its chunks are in files outside the
-    store, and its manifest has their absolute paths; such a file counts as unchanged while its size and modification
-    time are the same, or in an object store its ``source_etag``. ``schema`` is the digest of its columns (see
-    :mod:`.schemas`), ``ranges`` are those of its timelines, and ``properties`` one row of an Arrow IPC stream with the
-    static values under ``/__properties``, empty if there are none; the three are None if that is not known yet.
-
-    ``times_size`` bytes right behind the manifest are the times of the chunks (:class:`Times`), ``times_digest`` is
-    that of their directory; 0 and empty where they were not made yet.
+    If ``removed``, the entry removes the earlier entry with its key. If ``in_place``, its chunks are in files outside
+    the store, and its manifest has their absolute paths. Such a file counts as unchanged while its size and
+    modification time are the same, or in an object store its ``source_etag``. ``schema`` is the digest of its columns
+    (see :mod:`.schemas`), and ``ranges`` has the ranges of its timelines. ``properties`` is an Arrow IPC stream of one
+    row, with the static values under ``/__properties``, or empty. These three are None if not yet known. The times of
+    the chunks (:class:`Times`) are the ``times_size`` bytes after the manifest; ``times_digest`` is the digest of their
+    directory. Before times are made, these are 0 and empty.
     """
 
     recording_id: str
@@ -110,30 +109,30 @@ class RecordingEntry:
 
     @property
     def store(self) -> StoreEntry:
-        """The store that its chunks' messages name."""
+        """The store in the messages of its chunks."""
         return StoreEntry(
             "blueprint" if self.kind == "blueprint" else "recording", self.application_id, self.recording_id
         )
 
     @property
     def listing_size(self) -> int:
-        """The bytes of its manifest and of the times behind it."""
+        """The size of the manifest and of the times after it, in bytes."""
         return self.manifest_size + self.times_size
 
     @property
     def file_version(self) -> str:
-        """The version of the files that its chunks are in, as :func:`open_positional` takes it."""
+        """The version of the files with its chunks, for :func:`open_positional`."""
         if not self.in_place:
             return NEVER_CHANGES
         return self.source_etag or file_identity(self.source_size, self.source_modified_ns)
 
     @property
     def key(self) -> Key:
-        """The key that it is known by."""
+        """The key of the entry, see :func:`key_of`."""
         return key_of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data; ``properties`` are the names of its columns."""
+        """Return the entry as JSON data, with only the column names of ``properties``."""
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "ranges": None if self.ranges is None else [some._asdict() for some in self.ranges],
@@ -143,7 +142,7 @@ class RecordingEntry:
     def takes_place_of(self, other: RecordingEntry) -> bool:
         """Return True if this entry hides the earlier ``other``.
 
-        For a registered file, it is not known whether its content is the same as before.
+        For a registered file, it is unknown whether the content changed.
         """
         if self.removed:
             return other.key == self.key
@@ -163,7 +162,7 @@ class RecordingEntry:
             ("source", self.source),
             ("size of the source", size(self.source_size)),
             ("its digest", self.source_digest),
-            ("contents that it has had", self.segment_version),
+            ("number of its contents so far", self.segment_version),
             ("manifest", self.manifest or None),
             ("shards", ", ".join(self.shards) or None),
             ("RRD", self.rrd),
@@ -250,7 +249,7 @@ def rows_of(entries: Iterable[RecordingEntry]) -> Iterator[pa.RecordBatch]:
 
 
 def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordingEntry]:
-    """The entries that rows hold."""
+    """Return the entries in rows."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.select(SCHEMA.names).columns]
         columns[_SHARDS] = list(map(tuple, columns[_SHARDS]))
@@ -321,10 +320,10 @@ _MOST_ADDED: Final = 4096
 
 
 class LiveEntries:
-    """Recordings, an entry for each layer, in the order of their arrival.
+    """The live entries of recordings, one per layer, in the order of arrival.
 
-    A later one takes the place of what it replaces (:meth:`RecordingEntry.takes_place_of`). Those of a store's tables
-    are rows, and those that are added since objects, until they are many: an object takes 1.7 kB.
+    A later entry replaces earlier ones (:meth:`RecordingEntry.takes_place_of`). Entries from tables are kept as rows; a
+    few newly added ones are objects, of 1.7 kB each.
     """
 
     def __init__(self, entries: Iterable[RecordingEntry] = ()) -> None:
@@ -334,7 +333,7 @@ class LiveEntries:
 
     @classmethod
     def of_rows(cls, batches: Iterable[pa.RecordBatch]) -> LiveEntries:
-        """Those that are live of the rows of a store's tables, oldest first."""
+        """Select the live entries from the rows of a store's tables, oldest first."""
         live = cls()
         whole = pa.Table.from_batches(batches, SCHEMA)
         rows = live_rows(whole)
@@ -379,43 +378,43 @@ class LiveEntries:
         return self._table
 
     def columns(self, *names: str) -> pa.Table:
-        """Some columns of :attr:`table`."""
+        """Return some columns of :attr:`table`."""
         return self.table.select(names)
 
     def schemas(self, kind: str = "recording") -> list[str | None]:
-        """The digest of the schema of each layer of a recording, or of a blueprint."""
+        """The schema digests of all layers of recordings, or of blueprints."""
         is_such = pc.equal(pc.equal(self.table["kind"], "blueprint"), kind == "blueprint")
         digests: list[str | None] = self.table["schema"].filter(is_such).to_pylist()
         return digests
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of :attr:`table`, some at a time."""
+        """Yield the rows of :attr:`table` in batches."""
         return iter(self.table.to_batches(max_chunksize=_ROWS))
 
     def get(self, key: Key) -> RecordingEntry | None:
-        """The entry of a key."""
+        """Return the entry of a key, or None."""
         return next((e for row in self._where("recording_id", key[2]) if (e := self._entry(row)).key == key), None)
 
     def of_recording(self, recording_id: str, kind: str = "recording") -> list[RecordingEntry]:
-        """The layers of a recording, or of a blueprint."""
+        """Return the entries of the layers of a recording, or of a blueprint."""
         entries = map(self._entry, self._where("recording_id", recording_id))
         return [entry for entry in entries if (entry.kind == "blueprint") == (kind == "blueprint")]
 
     def of_source(self, source: str) -> list[RecordingEntry]:
-        """Return the recordings of the file at this path, if it stays there."""
+        """Return the recordings of the file at this path, if ``source_kept``."""
         return [e for row in self._where("source", source) if (e := self._entry(row)).source_kept]
 
     def of_digest(self, digest: str) -> list[RecordingEntry]:
-        """The recordings of a file of this content."""
+        """Return the recordings of a file with this content."""
         return list(map(self._entry, self._where("source_digest", digest)))
 
     def of_rrd(self, rrd: str) -> RecordingEntry | None:
-        """The recording that was written to an RRD of this name, of several the last."""
+        """Return the last recording that was written to an RRD of this name."""
         rows = self._where("rrd", rrd)
         return self._entry(rows[-1]) if rows else None
 
     def add(self, entry: RecordingEntry) -> None:
-        """Add an entry and remove those it replaces. An existing one keeps its place."""
+        """Add an entry, and remove those it replaces. An existing one keeps its position."""
         place = self._next
         for row in self._same(entry):
             other = self._entry(row)

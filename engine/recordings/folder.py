@@ -61,7 +61,7 @@ _AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
 
 
 def manifest_bytes(table: ChunkTable) -> bytes:
-    """A manifest."""
+    """Return the bytes of a manifest."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, CHUNK_TABLE, options=_AS_IT_IS) as out:
         out.write_batch(table.batch)
@@ -97,7 +97,7 @@ def _is_absolute(part: str) -> bool:
     return part.startswith("/") or is_url(part)
 
 
-_HOW = "Make one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
+_HOW = "Create one with stream.collect(into=…), Ingest(…, into=…) or `chunkmill ingest … --into`."
 
 
 def _identity(entry: RecordingEntry) -> tuple[Any, ...]:
@@ -107,9 +107,9 @@ def _identity(entry: RecordingEntry) -> tuple[Any, ...]:
 
 
 class RecordingsFolder:
-    """The folder, or the prefix of an object store, of a store of recordings.
+    """The files of a store of recordings, in a folder or below a prefix of an object store.
 
-    With a version of ``pinned``, that one is the newest here, and writing is a ``UsageError``.
+    With ``pinned``, that version counts as the newest, and writing raises ``UsageError``.
     """
 
     def __init__(self, path: str | os.PathLike[str], pinned: int | None = None) -> None:
@@ -125,16 +125,16 @@ class RecordingsFolder:
         self.files = VersionFiles(self.versions_folder, str(self.path), _HOW, newest_format=FORMAT)
 
     def check_unpinned(self) -> None:
-        """Raise ``UsageError`` if one version is read, which stays as it is."""
+        """Raise ``UsageError`` if a version is pinned."""
         if self.pinned is not None:
             raise UsageError(
-                f"this is version {self.pinned} of the recordings, which stays as it is",
+                f"this is version {self.pinned} of the recordings, which cannot be changed",
                 path=str(self.path),
                 hint="Change the dataset itself, or restore() this version.",
             )
 
     def prepare(self) -> None:
-        """Make the folders. Raises ``UsageError`` for the folder of a catalog, and if one version is read."""
+        """Make the folders. Raises ``UsageError`` for the folder of a catalog, and if a version is pinned."""
         self.check_unpinned()
         check_no_catalog(self.path)
         with writing(str(self.path)):
@@ -152,7 +152,7 @@ class RecordingsFolder:
     def version(self, number: int | None = None) -> RecordingsVersion:
         """The version ``number``, by default the newest.
 
-        Raises ``SourceMissingError`` if there is none, ``UsageError`` where there is a catalog.
+        Raises ``SourceMissingError`` if there is none, ``UsageError`` for the folder of a catalog.
         """
         newest = self.newest() if number is None else None
         if newest is not None:
@@ -164,7 +164,7 @@ class RecordingsFolder:
             raise
 
     def newest(self) -> RecordingsVersion | None:
-        """The newest version, if there is any; or the one that is pinned."""
+        """The newest version, or the pinned one; None without a store."""
         if self.pinned is not None:
             return self._pinned_version()
         latest = self.files.latest()
@@ -181,7 +181,7 @@ class RecordingsFolder:
         return SourceMissingError(
             f"a vacuum has removed version {self.pinned}",
             path=str(self.path),
-            hint="A tag keeps a version: dataset.tag(name, version).",
+            hint="To keep a version, tag it: dataset.tag(name, version).",
         )
 
     def _is_removed(self) -> bool:
@@ -196,9 +196,9 @@ class RecordingsFolder:
     def _parsed(self, number: int, data: Mapping[str, Any]) -> RecordingsVersion:
         if "tables" not in data and "manifest" in data:
             raise UnsupportedError(
-                "this store has the earlier format for a single recording, which is not read any more",
+                "this store has an old format for a single recording, which is no longer supported",
                 path=str(self.path),
-                hint="Read its shards/*.rrd with RrdReader, and collect them into another folder.",
+                hint="Read its files shards/*.rrd with RrdReader, and collect them into another folder.",
             )
         try:
             return RecordingsVersion.of(data)
@@ -206,7 +206,7 @@ class RecordingsFolder:
             raise unreadable(error, self.versions_folder.place(name_of(number))) from error
 
     def rows(self, ref: TableRef) -> Iterator[pa.RecordBatch]:
-        """The rows of a table of entries, some at a time. Raises ``ReadError``."""
+        """Yield the rows of a table of entries in batches. Raises ``ReadError``."""
         place = self.tables.place(ref.name)
         state = None if find(Fetches) is not None else state_of(place)
         kept = None if state is None else _TABLES.find((state, ref))
@@ -237,7 +237,7 @@ class RecordingsFolder:
     def newest_live(
         self, live: Callable[[RecordingsVersion], LiveEntries] | None = None
     ) -> tuple[RecordingsVersion | None, LiveEntries]:
-        """The newest version, if there is any, and its recordings, by :meth:`live` or another. Raises ``ReadError``."""
+        """Return the newest version, if any, and its recordings, by :meth:`live` or another. Raises ``ReadError``."""
         while True:
             version = self.newest()
             if version is None:
@@ -252,7 +252,7 @@ class RecordingsFolder:
                 # Otherwise its tables were removed meanwhile, as there is a newer one.
 
     def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
-        """The manifests and the shards that tables name. Raises ``ReadError``."""
+        """Return the manifests and shards in tables. Raises ``ReadError``."""
         manifests: set[str] = set()
         shards: set[str] = set()
         for ref in tables:
@@ -278,10 +278,10 @@ class RecordingsFolder:
         except ReadError:
             return None
         return ReadError(
-            "a vacuum removed it, as no version after that needed it: what reads is of an older version",
+            "a vacuum removed this file, which only older versions need",
             path=place,
-            hint="Ask again with a new reader, which is of the newest version; vacuum what is older than any query, or "
-            "keep a version with a tag.",
+            hint="Repeat the query on the newest version. To protect long queries, vacuum only versions older than any "
+            "query, or tag their version.",
         )
 
     def _needed_tables(self, newest: RecordingsVersion) -> set[TableRef]:
@@ -289,7 +289,7 @@ class RecordingsFolder:
         return set(newest.tables).union(*(self.read_version(number).tables for number in set(newest.tags.values())))
 
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
-        """The chunks of a recording, undecoded, in their order; each is verified when it is read."""
+        """Yield the chunks of a recording, undecoded, in order; each is verified when read."""
         return list(self.references(entry).chunks())
 
     def manifest(self, entry: RecordingEntry) -> bytes:
@@ -297,7 +297,7 @@ class RecordingsFolder:
         data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
         if digest_of(data).hex() != entry.manifest_digest:
             raise ReadError(
-                f"the manifest of recording {entry.recording_id} is not what was written: its digest differs",
+                f"the manifest of recording {entry.recording_id} changed after it was written: its digest differs",
                 path=self.manifests.place(entry.manifest),
                 offset=entry.manifest_offset,
                 hint=RESTORE,
@@ -305,9 +305,9 @@ class RecordingsFolder:
         return data
 
     def references_of(self, entries: Sequence[RecordingEntry]) -> list[ChunkReferences]:
-        """Those of several recordings, whose manifests are read and parsed together.
+        """Return references to the chunks of several recordings, whose manifests are read and parsed together.
 
-        Raises ``ReadError`` or one of :data:`MANIFEST_ERRORS` where one is damaged: then :meth:`references` says which.
+        Raises ``ReadError`` or one of :data:`MANIFEST_ERRORS` if one is damaged; :meth:`references` finds out which.
         """
         places = {entry.manifest: self.manifests.place(entry.manifest) for entry in entries}
         states = {name: state_of(place) for name, place in places.items()}
@@ -364,10 +364,10 @@ class RecordingsFolder:
         return manifests
 
     def references(self, entry: RecordingEntry) -> ChunkReferences:
-        """The same by reference."""
+        """Return references to the chunks of a recording."""
         if not entry.manifest:
             raise SourceMissingError(
-                f"the chunks of recording {entry.recording_id} are not kept in this store",
+                f"the chunks of recording {entry.recording_id} are not in this store",
                 path=str(self.path),
                 hint=f"Read its RRD, {entry.rrd}.",
             )
@@ -402,7 +402,7 @@ class RecordingsFolder:
     def publish(self, version: RecordingsVersion) -> bool:
         """Make a version visible, in one step; return False if its number is taken.
 
-        Raises as :meth:`VersionFiles.commit` does, and ``UsageError`` if one version is read.
+        Raises the errors of :meth:`VersionFiles.commit`, and ``UsageError`` if a version is pinned.
         """
         self.check_unpinned()
         return self.files.commit(version.number, version.to_dict())
@@ -414,9 +414,9 @@ _GROUPS: Final = Recent[list[ChunkReferences]](48 * MIB, largest=8 * MIB)
 
 
 class StoreReader:
-    """Reads the newest entries of a store, again and again; tables and schemas, which never change, it reads once.
+    """Reads the newest entries of a store repeatedly; tables and schemas, which never change, are cached.
 
-    It may be used by several threads, and what it gives is theirs together: nobody changes it.
+    Thread-safe. Its results are shared, and must not be changed.
     """
 
     def __init__(self, folder: RecordingsFolder) -> None:
@@ -439,7 +439,7 @@ class StoreReader:
         return live
 
     def union(self, digests: Iterable[str]) -> pa.Schema:
-        """The union of schemas, as :meth:`SchemaFiles.union` makes it; the last one is kept."""
+        """Return the union of schemas, like :meth:`SchemaFiles.union`; the last one is cached."""
         wanted = frozenset(digests)
         last_digests, union = self._union
         if not wanted or wanted != last_digests:

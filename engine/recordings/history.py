@@ -57,8 +57,8 @@ def restoration_of(old: RecordingsVersion) -> Fields:
 class History:
     """The versions of a store. ``what`` is its name in errors, such as ``dataset 'drives'``.
 
-    What changes something is one commit, on top of whatever others commit meanwhile. Raises ``WriteError`` where it
-    cannot be written, ``CommitUnknownError`` where it is not known whether it was, ``ReadError`` for damage.
+    Each change is one commit, on top of concurrent commits. Raises ``WriteError`` if it cannot be written,
+    ``CommitUnknownError`` if it is unknown whether it was, ``ReadError`` for damaged files.
     """
 
     def __init__(self, folder: RecordingsFolder, what: str) -> None:
@@ -67,7 +67,7 @@ class History:
         self._path = str(folder.path)
 
     def versions(self) -> list[RecordingsVersion]:
-        """All versions that exist, oldest first; none without a store."""
+        """Return all existing versions, oldest first; none without a store."""
         versions = []
         for number in self._numbers():
             try:
@@ -77,7 +77,7 @@ class History:
         return versions
 
     def table(self) -> pa.Table:
-        """A row for each version that exists, oldest first, in the columns :data:`VERSIONS`."""
+        """Return one row per existing version, oldest first, with the columns :data:`VERSIONS`."""
         versions = self.versions()
         names: dict[int, list[str]] = {}
         for tag, number in sorted(self.tags().items()):
@@ -101,12 +101,12 @@ class History:
         return pa.Table.from_pylist(rows, VERSIONS)
 
     def tags(self) -> dict[str, int]:
-        """The tags, by name, each with the number of its version."""
+        """Return the version number of each tag."""
         newest = self._folder.newest()
         return {} if newest is None else dict(sorted(newest.tags.items()))
 
     def number(self, point: VersionPoint | None) -> int:
-        """The number of the version that a point means, None the newest; see :func:`number_at`."""
+        """Return the number of the version at a point, None for the newest; see :func:`number_at`."""
         newest = self._folder.newest()
         if newest is None:
             raise self._empty()
@@ -122,10 +122,10 @@ class History:
         )
 
     def tag(self, name: str, point: VersionPoint | None, *, move: bool) -> int:
-        """Let a tag name a version, by default the newest, and return its number.
+        """Tag a version, by default the newest, and return its number.
 
-        Raises ``AlreadyExistsError`` if it names another one and is not to ``move``, ``NotFoundError`` if there is no
-        such version, ``UsageError`` for a name that no tag can have.
+        Raises ``AlreadyExistsError`` if the tag names another version, unless ``move``; ``NotFoundError`` if there is
+        no such version; ``UsageError`` for an invalid name.
         """
         check_tag(name)
         wanted = None if point is None else self.number(point)
@@ -138,14 +138,14 @@ class History:
         return self._publish("tag", tagged).tags[name]
 
     def untag(self, name: str) -> None:
-        """Remove a tag. Raises ``NotFoundError`` if there is none of that name."""
+        """Remove a tag. Raises ``NotFoundError`` for an unknown name."""
         self._publish("untag", lambda newest: {"tags": without_tag(newest.tags, name, path=self._path)})
 
     def restore(self, point: VersionPoint) -> int:
-        """Make the recordings of a version the newest ones, in one commit on top, and return the number of the newest.
+        """Restore the recordings of a version as a new version, in one commit, and return the newest number.
 
-        What came since is in the dataset no longer, and stays in the history. Nothing is committed if the newest
-        version has the same recordings. Raises ``NotFoundError`` if there is no such version.
+        Later recordings leave the dataset, and stay in the history. Nothing is committed if the newest version has the
+        same recordings. Raises ``NotFoundError`` if there is no such version.
         """
         wanted = self.number(point)
 
@@ -156,7 +156,7 @@ class History:
         return self._publish("restore", restored).number
 
     def difference(self, before: VersionPoint | None, after: VersionPoint | None, kind: str) -> pa.Table:
-        """The layers that are not the same in two versions, in the columns :data:`CHANGES`; None is the newest."""
+        """Return the layers that differ between two versions, with the columns :data:`CHANGES`; None is the newest."""
         sides = [self._marks(point, kind) for point in (before, after)]
         joined = sides[0].join(
             sides[1], ["recording_id", "layer"], join_type="full outer", left_suffix="_before", right_suffix="_after"
@@ -185,13 +185,15 @@ class History:
             return []
 
     def _empty(self) -> NotFoundError:
-        return NotFoundError(f"{self._what} has no versions", path=self._path, hint="Nothing has come into it.")
+        return NotFoundError(f"{self._what} has no versions", path=self._path, hint="Nothing was added to it yet.")
 
     def _kept(self, newest: RecordingsVersion, number: int) -> int:
         if newest.counts(number):
             return number
         raise NotFoundError(
-            f"a vacuum has removed version {number} of {self._what}", path=self._path, hint="list_versions() lists all."
+            f"a vacuum has removed version {number} of {self._what}",
+            path=self._path,
+            hint="list_versions() lists the versions.",
         )
 
     def _publish(self, operation: str, change: Callable[[RecordingsVersion], Fields]) -> RecordingsVersion:

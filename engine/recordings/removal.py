@@ -43,10 +43,10 @@ class RemovedFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreRemoval:
-    """The result of a removal: the version without the recordings, and the files that are gone.
+    """The result of a removal: the version without the recordings, and the removed files.
 
-    ``unreadable`` are recordings that share a file with removed ones and cannot be read: their ids, by the place of
-    that file, which stays. ``writers`` are runs of writers that lived meanwhile: their files stay.
+    ``unreadable`` are unreadable recordings that share a file with removed ones: pairs of that file, which is kept, and
+    the id. ``writers`` are concurrent runs of writers, whose files are kept.
     """
 
     version: int
@@ -56,7 +56,7 @@ class StoreRemoval:
 
 
 def all_layers_of(folder: RecordingsFolder, ids: Collection[str]) -> list[RecordingEntry]:
-    """Return the entries of recordings in all versions of a store, removals left out; empty without a store."""
+    """Return the entries of recordings in all versions of a store, except removals; empty without a store."""
     if folder.newest() is None:
         return []
     entries: dict[str, RecordingEntry] = {}
@@ -68,10 +68,10 @@ def all_layers_of(folder: RecordingsFolder, ids: Collection[str]) -> list[Record
 
 
 def tags_with(folder: RecordingsFolder, ids: Collection[str]) -> list[str]:
-    """Return the tags whose versions have something of recordings in their files, or may have, sorted.
+    """Return the tags, sorted, of versions whose files have, or may have, data of the recordings.
 
-    A file of manifests may have some that no version names any more: they are these recordings' if their shards say so,
-    or are gone.
+    A file of manifests may have unused manifests. These count as data of the recordings if their shards contain the
+    recordings, or are gone.
     """
     newest = folder.newest()
     if newest is None or not newest.tags:
@@ -117,11 +117,11 @@ def _is_more_in(
 
 
 def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRemoval:
-    """Remove recordings with all their layers, and all earlier versions without a tag, from the files of a store.
+    """Remove recordings with all layers, and all earlier versions without a tag, from the files of a store.
 
-    Versions with a tag stay as they are; :func:`tags_with` names those with such recordings. Files that they share with
-    other recordings are written anew without them. Guarantee: a crash leaves a store that has all of them or none in
-    its newest version; the next removal does the rest. Raises as ``StoreWriter.commit`` does.
+    Tagged versions are unchanged; :func:`tags_with` returns those with such recordings. Files with other recordings are
+    rewritten. Guarantee: after a crash, the newest version has all of the recordings or none; the next removal
+    completes the work. Raises the errors of ``StoreWriter.commit``.
     """
     with Lease.take(folder.path, OPERATION) as lease:
         before = dict(_files_of(folder))
@@ -134,7 +134,10 @@ def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRe
                 break
         else:
             raise WriteError(
-                "others change these recordings all the time", path=str(folder.path), hint="Try again.", transient=True
+                "other processes keep changing these recordings",
+                path=str(folder.path),
+                hint="Try again.",
+                transient=True,
             )
         reach("forget.commit")
         keep = 1 if has_any or writer.number != number else _ALL

@@ -46,10 +46,9 @@ class SchemaFiles:
         self._last: tuple[pa.Schema | None, str] = (None, "")
 
     def put(self, schema: pa.Schema) -> str:
-        """Keep a schema, durably, unless it is there; gives its digest, 64 hexadecimal digits of SHA-256.
+        """Store a schema durably, unless it exists; return its digest, 64 hexadecimal digits of SHA-256.
 
-        A file that was damaged is written anew. Of one that was kept before, it is not asked again whether it is there.
-        Raises ``WriteError``.
+        A damaged file is rewritten. A schema stored by this object before is not checked again. Raises ``WriteError``.
         """
         last_schema, digest = self._last
         if last_schema is schema:
@@ -85,7 +84,7 @@ class SchemaFiles:
             return False
 
     def remember(self, schema: pa.Schema) -> str:
-        """The digest of a schema, which :meth:`get` knows from now on, here alone: nothing is written."""
+        """Return the digest of a schema, and cache it for :meth:`get`, without writing it."""
         digest = hashlib.sha256(schema.serialize()).hexdigest()
         self._by_digest.setdefault(digest, schema)
         return digest
@@ -98,26 +97,24 @@ class SchemaFiles:
         return schema
 
     def union(self, digests: Iterable[str]) -> pa.Schema:
-        """The columns of all of these schemas, each read once. Raises as :meth:`get` and :func:`join_schemas`."""
+        """Return the union of schemas, each read once. Raises the errors of :meth:`get` and :func:`join_schemas`."""
         try:
             return join_schemas(self.get(digest) for digest in sorted(set(digests)))
         except (SchemaConflictError, ReadError):
             raise
         except ValueError as error:
             place = self._folder.place("")
-            raise ReadError(
-                f"one of its schemas is not a schema of recordings: {error}", path=place, hint=RESTORE
-            ) from error
+            raise ReadError(f"a schema of the store is invalid: {error}", path=place, hint=RESTORE) from error
 
     def _read(self, digest: str) -> pa.Schema:
         name = digest + SUFFIX
         place = self._folder.place(name)
         try:
             if not _DIGEST.fullmatch(digest):
-                raise ValueError(f"{digest!r} is no digest")
+                raise ValueError(f"{digest!r} is not a digest")
             data = self._folder.get(name)
             if hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError("it is not what was written: its digest differs")
+                raise ValueError("its content changed after it was written: its digest differs")
             return pa.ipc.read_schema(pa.py_buffer(data))
         except (FileNotFoundError, SourceMissingError) as error:
             raise ReadError("a schema of the store is missing", path=place, hint=RESTORE) from error
@@ -135,7 +132,7 @@ class NewLayer(NamedTuple):
 
 
 class SchemaUnion:
-    """The union of the schemas of a dataset's layers, as layers come and go; of which one has a digest for each."""
+    """The union of the schemas of a dataset's layers, updated as layers are added and removed."""
 
     def __init__(self, schemas: SchemaFiles, digests: Iterable[str | None]) -> None:
         self._schemas = schemas
@@ -143,9 +140,9 @@ class SchemaUnion:
         self._joined: pa.Schema | None = None
 
     def with_layers(self, layers: Iterable[NewLayer], gone: Iterable[str | None] = ()) -> SchemaUnion:
-        """The union once layers have come, in the place of those with the schemas that are ``gone``.
+        """Return the union with new layers, without layers whose schemas are ``gone``.
 
-        Raises ``SchemaConflictError``, which names the layer, where the types of a column do not fit.
+        Raises ``SchemaConflictError``, which names the layer, if the types of a column conflict.
         """
         union = SchemaUnion(self._schemas, ())
         union._counts = self._counts - Counter(digest for digest in gone if digest)
@@ -183,11 +180,11 @@ class SchemaUnion:
 
 
 def join_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The union of schemas of layers, in the order of :meth:`Schema.to_arrow`, whatever the order they come in.
+    """Return the union of the schemas of layers, in the order of :meth:`Schema.to_arrow`.
 
-    Columns are the same that have the same name. Their types are joined by :func:`join_types`, and their metadata:
-    where two name different archetypes or component types, the first by the alphabet stays. Raises
-    :class:`SchemaConflictError` where two types of a column do not fit.
+    The result does not depend on the order of the schemas. Columns with the same name are joined: their types by
+    :func:`join_types`; of different archetypes or component types, the alphabetically first is kept. Raises
+    :class:`SchemaConflictError` if two types of a column conflict.
     """
     columns: dict[str, pa.Field] = {}
     for schema in schemas:
@@ -218,11 +215,10 @@ def _join_columns(first: pa.Field, other: pa.Field) -> pa.Field:
 
 
 def join_types(first: pa.DataType, other: pa.DataType, where: str) -> pa.DataType:
-    """The type that values of both have, of a column named ``where``: structs with the fields of both, recursively.
+    """Return the common type of two types of the column ``where``: structs with the fields of both, recursively.
 
-    Null goes with anything, and lists with lists whose items may be null. Everything else has to be the same. Fields
-    of structs that are not the same in both, or in another order, are sorted by their names; so it makes no difference
-    which type is ``first`` and which ``other``, nor in which order many are joined.
+    Null can be joined with any type, and lists with lists of nullable items. All else must be equal. If the fields of
+    structs or their order differ, fields are sorted by name. So the result does not depend on the order of joins.
 
     >>> join_types(pa.list_(pa.null()), pa.list_(pa.int8()), "/arm:pose")
     ListType(list<item: int8>)
@@ -230,7 +226,7 @@ def join_types(first: pa.DataType, other: pa.DataType, where: str) -> pa.DataTyp
     Raises
     ------
     SchemaConflictError
-        There is no such type; ``first`` is the one that was there.
+        The types conflict. ``first`` is the existing type.
     """
     if first.equals(other, check_metadata=True):
         return first
@@ -278,6 +274,6 @@ def _conflict(where: str, new: pa.DataType, existing: pa.DataType) -> SchemaConf
     return SchemaConflictError(
         f"Schema error: Fail to merge schema field '{where}' because the from data_type = "
         f"{rust_type_name(new)} does not equal {rust_type_name(existing)}",
-        hint="A column has one type in all recordings of a store. Give the one that differs another name, or read it "
-        "through a lens that casts it.",
+        hint="A column has the same type in all recordings of a store. Rename the different one, or cast it with a "
+        "lens.",
     )

@@ -51,7 +51,7 @@ NO_PROPERTIES: Final = b""
 
 
 class LayerSummary(NamedTuple):
-    """The columns of a layer as :meth:`Schema.to_arrow` has them, and ``ranges`` and ``properties`` of its entry."""
+    """The columns of a layer, as in :meth:`Schema.to_arrow`, and the ``ranges`` and ``properties`` of its entry."""
 
     schema: pa.Schema
     ranges: tuple[IndexRange, ...]
@@ -59,9 +59,9 @@ class LayerSummary(NamedTuple):
 
 
 def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerSummary:
-    """Summarise a layer, whose columns are ``columns``, or those of its chunks' headers.
+    """Summarise a layer. Its columns are ``columns``, by default those of its chunks' headers.
 
-    Raises ``ReadError`` where a chunk with properties cannot be read.
+    Raises ``ReadError`` if a chunk with properties cannot be read.
     """
     table = chunks.table
     columns = Schema.from_headers(table.headers()) if columns is None else columns
@@ -70,7 +70,7 @@ def summary_of(chunks: ChunkReferences, columns: Schema | None = None) -> LayerS
 
 
 def summaries_of(group: FooterGroup, each: Each = map) -> list[LayerSummary | None]:
-    """Return a summary of each store of a group, like :func:`summary_of`; None if that would raise."""
+    """Return the summary of each store of a group, like :func:`summary_of`, or None if that raises an error."""
     table, count = group.table, len(group.stores)
     owner = np.full(len(table), -1, dtype=np.int64)
     for number, (_, _, _, start, stop) in enumerate(group.stores):
@@ -117,10 +117,10 @@ def _schemas_of(group: FooterGroup) -> list[pa.Schema]:
 
 
 def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable[[pa.Schema], str]) -> RecordingEntry:
-    """The entry with its schema, ranges and properties; of one of format 3 they are computed.
+    """Return the entry with schema, ranges and properties, which are computed for entries of format 3.
 
-    ``keep`` is given its schema, and gives its digest. One whose chunks are not kept in the store stays as it is.
-    Raises ``ReadError``.
+    ``keep`` gets the schema and returns its digest. An entry without chunks in the store is unchanged. Raises
+    ``ReadError``.
     """
     if entry.schema is not None or not entry.manifest:
         return entry
@@ -129,9 +129,9 @@ def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable
 
 
 def summarised(folder: RecordingsFolder, live: LiveEntries, schemas: SchemaFiles) -> LiveEntries:
-    """The same entries, with the summary of those that were written without one, by an earlier release.
+    """Return the entries with summaries; those that an earlier release wrote without one get one.
 
-    ``schemas`` know theirs then; nothing is written.
+    ``schemas`` caches their schemas; nothing is written.
     """
     if not live.columns("schema")["schema"].null_count:
         return live
@@ -188,7 +188,7 @@ def _property_rows(table: ChunkTable) -> Rows:
 
 
 def properties_of(chunks: Iterable[Chunk]) -> bytes:
-    """The static values under ``/__properties``, one row as an Arrow IPC stream; those of the latest row ids.
+    """Return the static values under ``/__properties``, with the latest row ids, as an Arrow IPC stream of one row.
 
     The columns are sorted by name and have the fields of the schema. Empty if there are none.
     """

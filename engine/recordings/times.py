@@ -69,7 +69,7 @@ def times_of_parts(chunks: Sequence[PartChunk], staging: Staging | None) -> Time
 
 
 def times_in(folder: RecordingsFolder, entry: RecordingEntry) -> Times | None:
-    """Return the times of a recording, undecoded, or None if they are not made yet. Raises ``ReadError``."""
+    """Return the times of a recording, undecoded, or None if they do not exist yet. Raises ``ReadError``."""
     if not entry.times_size:
         return None
     start = entry.manifest_offset + entry.manifest_size
@@ -77,7 +77,7 @@ def times_in(folder: RecordingsFolder, entry: RecordingEntry) -> Times | None:
     times = Times.open(place, NEVER_CHANGES, start, entry.times_size, entry.times_digest)
     if len(times) != entry.chunks:
         raise ReadError(
-            f"the times of recording {entry.recording_id} are of {len(times)} chunks instead of {entry.chunks}",
+            f"recording {entry.recording_id} has times for {len(times)} chunks instead of {entry.chunks}",
             path=place,
             offset=start,
             hint=RESTORE,
@@ -99,12 +99,12 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
             times.check()
             return TimesBytes.of([times.read_pieces()], times.directory)
     except ReadError as error:
-        warnings.warn(f"{folder.path}: they are made anew: {error}", ReadWarning, stacklevel=2)
+        warnings.warn(f"{folder.path}: damaged times are made again: {error}", ReadWarning, stacklevel=2)
     try:
         return TimesBytes.of(*made_times(folder.references(entry)).finish())
     except ReadError as error:
         warnings.warn(
-            f"{folder.path}: the times of recording {entry.recording_id} are not known: {error}",
+            f"{folder.path}: the times of recording {entry.recording_id} cannot be read: {error}",
             ReadWarning,
             stacklevel=2,
         )

@@ -52,10 +52,10 @@ class _TimesBody(Body):
 
 
 def make_times(writer: StoreWriter, run: RunOptions, keys: Collection[Key] | None = None) -> int:
-    """Publish versions with times and statistics for recordings that lack either; return the number of these.
+    """Publish versions with the missing times and statistics of recordings; return the number of these recordings.
 
-    ``keys`` are those of the layers in question, by default all. Their chunks are read in place, by the executor of
-    ``run``. An unreadable recording stays unchanged, with a warning. Raises as :meth:`StoreWriter.rewrite`.
+    ``keys`` selects layers, by default all. Chunks are read in place, by the executor of ``run``. An unreadable
+    recording is unchanged, with a warning. Raises the errors of :meth:`StoreWriter.rewrite`.
     """
     made, tried = 0, set[tuple[str, int]]()
 
@@ -122,5 +122,5 @@ def _make_some(writer: StoreWriter, entries: Sequence[RecordingEntry], staging: 
 
 
 def _warn(folder: RecordingsFolder, entry: RecordingEntry, error: Exception) -> None:
-    text = f"{folder.path}: the times of recording {entry.recording_id} are not known: {error}"
+    text = f"{folder.path}: the times of recording {entry.recording_id} cannot be made: {error}"
     warnings.warn(text, ReadWarning, stacklevel=2)

@@ -163,7 +163,7 @@ class NewFiles:
         if base is None or base.spares(self.run, self.base):
             return
         raise SweptError(
-            f"files for this version may have been removed by the vacuum of version {base.vacuumed}",
+            f"the vacuum of version {base.vacuumed} may have removed files of this run",
             path=str(self.folder.path),
             hint="Nothing of this run is visible; run it again.",
             transient=True,
@@ -249,7 +249,7 @@ def _holder(folder: Folder, name: str) -> Holder | None:
             continue  # it is being written, or was torn
         except ReadError as error:
             raise WriteError(
-                f"an announcement cannot be read: {error}", path=folder.place(name), transient=True
+                f"the announcement of a run cannot be read: {error}", path=folder.place(name), transient=True
             ) from error
     return None
 
@@ -260,7 +260,7 @@ SAME_RECORDINGS: Final = (OPERATION, "tag", "untag")
 
 
 def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
-    """Take the lease on a store, and vacuum it; see :meth:`RecordingStore.vacuum`. Gives the bytes freed."""
+    """Take the lease on a store, and vacuum it; see :meth:`RecordingStore.vacuum`. Return the bytes freed."""
     if keep < 1:
         raise UsageError(f"keep must be at least 1, not {keep}")
     with Lease.take(folder.path, OPERATION):

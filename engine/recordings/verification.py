@@ -56,13 +56,13 @@ class _Times(defaultdict[tuple[str, str], defaultdict[int, list[tuple[Times, int
 
 
 def verify_store(folder: RecordingsFolder) -> Verification:
-    """Read all files of a store's versions, and compare them with their digests and entries.
+    """Read all files of all versions of a store, and compare them with their digests and entries.
 
-    Version files, tables of recordings, schemas, manifests, times and chunks have their noted digests; each recording
-    has the rows and chunks that its entry counts; each chunk is decoded, once, and fits the manifest, the times and its
-    shard's footer. Files that the newest version uses in place are those that were registered. Chunks are counted by
-    shards, those included that only old versions still need. Each difference is a fault of the result. Raises
-    ``SourceMissingError`` if there is no store.
+    This compares version files, tables of recordings, schemas, manifests, times and chunks with their digests, and the
+    counts of rows and chunks with the entries. Each chunk is decoded once, and compared with the manifest, the times
+    and the footer of its shard. Files in place must be unchanged since their registration. Chunks that only old
+    versions need are counted too. Each difference is a fault of the result. Raises ``SourceMissingError`` if there is
+    no store.
     """
     findings = Findings()
     tables: dict[TableRef, None] = {}
@@ -95,7 +95,7 @@ def verify_store(folder: RecordingsFolder) -> Verification:
 
 
 def check_store(folder: RecordingsFolder) -> list[tuple[RecordingEntry | None, ReadError]]:
-    """Check that a store's files exist, its own and those in place, without reading chunks.
+    """Check that the files of a store, and its files in place, exist, without reading chunks.
 
     Versions and tables must have their recorded digests, and so must the schemas, manifests and times of the newest
     version. The shards of that version must exist, and files in place must be unchanged since their registration. Each
@@ -150,7 +150,7 @@ def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str])
 
 
 def _gone(what: str, path: str | None) -> ReadError:
-    hint = RESTORE if what == "shard" else "Put it back, or take its recordings out of the store."
+    hint = RESTORE if what == "shard" else "Restore the file, or remove its recordings from the store."
     return ReadError(f"a {what} of the store is missing", path=path, hint=hint)
 
 

@@ -54,17 +54,16 @@ class TableRef(NamedTuple):
 class RecordingsVersion:
     """One version of a store of recordings.
 
-    ``created`` is in seconds since the epoch; ``operation`` what made it (``ingest``, ``register``, ``unregister``,
-    ``compact``, ``times``, ``vacuum``, ``tag``, ``untag``, ``restore``, or the ``upgrade`` of entries of format 3);
-    ``author`` the user who did, None in versions of a format before 5; ``first`` the number of the first version that
-    counts, as earlier ones are removed; ``tables`` those that hold its entries, oldest first; ``batches`` the last
-    batch of each query that it holds; ``recordings``, of however many layers, ``chunks``, ``rows`` and ``bytes`` (of
-    chunks, as stored) count all that is there; ``files`` counts the files of the batch that made it by outcome,
-    ``bytes_in`` their bytes, ``seconds`` what the batch took; ``totals`` counts the files of all batches so far by
-    outcome. ``vacuumed`` is the number of the last vacuum's version, 0 before the first; ``spared`` names runs of which
-    no vacuum after the version of that number has removed a file. ``layers`` counts the layers of recordings,
-    blueprints left out; None in versions of a format before 5. ``tags`` are all tags of the store, each with the number
-    of its version, and ``restored`` is that of the version whose recordings a ``restore`` has brought back.
+    ``created`` is in seconds since the epoch. ``operation`` is the operation that made it (``ingest``, ``register``,
+    ``unregister``, ``compact``, ``times``, ``vacuum``, ``tag``, ``untag``, ``restore``, or ``upgrade`` for entries of
+    format 3). ``author`` is its user, or None before format 5. ``first`` is the first existing version, as earlier ones
+    are removed. ``tables`` are the tables with its entries, oldest first. ``batches`` has the last batch of each query.
+    ``recordings``, ``chunks``, ``rows`` and ``bytes`` (stored size of chunks) are totals. ``files`` counts the files of
+    the version's batch by outcome, ``bytes_in`` is their size, and ``seconds`` the duration of the batch. ``totals``
+    counts the files of all batches so far by outcome. ``vacuumed`` is the version of the last vacuum, or 0. ``spared``
+    maps runs to versions: no vacuum after that version has removed their files. ``layers`` counts the layers of
+    recordings, without blueprints, or is None before format 5. ``tags`` maps all tags of the store to version numbers.
+    ``restored`` is the version whose recordings were restored.
     """
 
     number: int
@@ -90,11 +89,11 @@ class RecordingsVersion:
 
     @property
     def made_ns(self) -> int:
-        """The time of its making in nanoseconds since 1970, rounded down to microseconds."""
+        """The time of creation, in nanoseconds since 1970, rounded down to microseconds."""
         return int(self.created * 1e6) * 1000
 
     def counts(self, number: int) -> bool:
-        """Return True if a version up to this one counts: it was not removed."""
+        """Return True if the version ``number``, up to this one, was not removed."""
         return self.first <= number <= self.number or number in self.tags.values()
 
     def spares(self, run: str, began: int) -> bool:
@@ -102,19 +101,19 @@ class RecordingsVersion:
         return self.vacuumed <= began or self.spared.get(run, self.vacuumed) <= began
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data."""
+        """Return the version as JSON data."""
         return asdict(self)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> RecordingsVersion:
-        """The inverse of :meth:`to_dict`. Raises ``TypeError`` or ``ValueError`` for something else."""
+        """The inverse of :meth:`to_dict`. Raises ``TypeError`` or ``ValueError`` for invalid data."""
         tables = tuple(TableRef(*table) for table in data["tables"])
         vacuumed = data.get("vacuumed", data.get("number", 0))  # of a release that said nothing of it
         return cls(**{**data, "tables": tables, "vacuumed": vacuumed})
 
 
 def versions_of_catalog(folder: Folder) -> Folder:
-    """Return the folder of a catalog's versions in ``folder``; a store has none."""
+    """Return the folder for a catalog's versions in ``folder``."""
     return folder.sub("catalog").sub("versions")
 
 
@@ -127,9 +126,9 @@ def is_catalog(location: Location) -> bool:
 
 
 def check_no_catalog(location: Location) -> None:
-    """Raise ``UsageError`` for the folder of a catalog: no store may be made in it."""
+    """Raise ``UsageError`` for the folder of a catalog, which cannot be a store."""
     if is_catalog(location):
         raise UsageError(
             f"{location} is a catalog",
-            hint="Name one of its datasets: with --dataset, or into=CatalogClient(…).create_dataset(…, exist_ok=True).",
+            hint="Give one of its datasets: --dataset, or into=CatalogClient(…).create_dataset(…, exist_ok=True).",
         )

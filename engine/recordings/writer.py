@@ -45,7 +45,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that recordings come from. ``kept``: another content under its name takes their place."""
+    """The source file of recordings. If ``kept``, a new content of the file replaces them."""
 
     path: str
     size: int
@@ -56,7 +56,7 @@ class Origin:
 
 
 class InPlace(NamedTuple):
-    """The chunks of a recording in its own file, by their places there, and their summary."""
+    """The places of a recording's chunks in its own file, and their summary."""
 
     table: ChunkTable
     summary: LayerSummary
@@ -64,11 +64,11 @@ class InPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A recording that is to be committed: its chunks in parts of the staging folder, with digests, in their order.
+    """A recording to commit: its chunks in parts of the staging folder, with digests, in order.
 
-    ``keep_chunks``: whether the store takes them, or only notes the recording, whose chunks are in the RRD ``rrd``.
-    With ``in_place`` there are no parts: the store names the file. ``silent_columns`` are those of nulls, which no
-    chunk's header names.
+    Without ``keep_chunks``, the store records only the entry, and the chunks are in the RRD ``rrd``. With ``in_place``
+    there are no parts: the store refers to the source file. ``silent_columns`` are columns of nulls, which no header of
+    a chunk has.
     """
 
     store: StoreEntry
@@ -82,13 +82,13 @@ class Arrived:
 
     @property
     def key(self) -> Key:
-        """The key that it is going to be known by."""
+        """The key of its entry."""
         return key_of(self.store, self.layer)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The facts of a commit beside its recordings: whose batch it is, and the figures of the version."""
+    """The facts of a commit other than recordings: its query and batch, and the figures of the version."""
 
     operation: str = "ingest"
     query_id: str = ""
@@ -109,11 +109,11 @@ _SWEPT_ATTEMPTS: Final = 5
 
 
 class StoreWriter:
-    """A writer of a store, one of any number in any processes; it makes one commit at a time.
+    """A writer of a store, which makes one commit at a time. Several may write at once, in any processes.
 
-    It knows the entries of the version that it saw last. A commit that finds its number taken looks at what came in
-    between, asks its rule again, and continues on top of that. ``lease`` is that of an ingestion: commits fail where it
-    was lost.
+    It has the entries of the last version it read. If the number of a commit is taken, the commit reads the newer
+    versions, applies its rule again, and continues on top of them. ``lease`` is the lease of an ingestion: commits fail
+    if it is lost.
     """
 
     def __init__(self, folder: RecordingsFolder, lease: Lease | None = None, *, shard_bytes: int = SHARD_BYTES) -> None:
@@ -133,25 +133,25 @@ class StoreWriter:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the newest version anew."""
+        """Read the newest version again."""
         self.version, self.live = self.folder.newest_live()
         self._is_behind = False
 
     def catch_up(self) -> None:
         """Read the newest version if there is a newer one or a commit has failed.
 
-        To be called before the first file of a run is written, and not again until it is published.
+        Call this before the first file of a run is written, and not again until the run is published.
         """
         if self._is_behind or not self.folder.files.is_newest(self.number):
             self.refresh()
 
     @property
     def number(self) -> int:
-        """The number of the version that was seen last, 0 before the first."""
+        """The number of the last version read, or 0."""
         return self.version.number if self.version else 0
 
     def is_done(self, query_id: str, batch: int) -> bool:
-        """Return True if the store holds this batch of this query already."""
+        """Return True if the store already has this batch of this query."""
         self.catch_up()
         return self.version is not None and self.version.batches.get(query_id, 0) >= batch
 
@@ -171,15 +171,14 @@ class StoreWriter:
         alone: bool = False,
         rule: Rule | None = None,
     ) -> RecordingsVersion:
-        """Bring recordings from their parts into the store, and publish the version that has them.
+        """Write recordings from their parts into the store, and publish a version with them.
 
-        ``staging`` holds the parts; those in place need none. ``moved`` are entries of recordings that are there
-        already, with another source; those that are ``gone`` are not in it any more; ``alone``: nor is anything else
-        that was there. ``rule`` is applied to each base.
+        ``staging`` has the parts; recordings in place need none. ``moved`` are entries of existing recordings with a
+        new source. Recordings in ``gone`` are removed; with ``alone``, all earlier ones are. ``rule`` is applied to
+        each base version.
 
-        Guarantee: readers see all of it or nothing. Raises ``WriteError`` where it was certainly not committed (what
-        was written for it is removed), ``CommitUnknownError`` where that is not known (nothing is removed), and what
-        ``rule`` raises.
+        Guarantee: readers see all of the commit or nothing. Raises ``WriteError`` if it certainly failed (its files are
+        removed), ``CommitUnknownError`` if the outcome is unknown (no file is removed), and errors of ``rule``.
         """
         self.catch_up()
         self.complete()
@@ -198,9 +197,9 @@ class StoreWriter:
         return self.with_files(bring_in, staging)
 
     def complete(self) -> None:
-        """Publish a version in which entries of format 3 say their schema, ranges and properties, if there are any.
+        """If the store has entries of format 3, publish a version with their schemas, ranges and properties.
 
-        One whose chunks cannot be read stays as it is, with a warning. Raises as :meth:`commit` does.
+        An unreadable recording is unchanged, with a warning. Raises the errors of :meth:`commit`.
         """
         if self._is_complete:
             return
@@ -219,9 +218,9 @@ class StoreWriter:
             return entry
 
     def with_files(self, write: Callable[[NewFiles], _Result], staging: Staging | None = None) -> _Result:
-        """Give the result of ``write``, which writes the :meth:`files` of a commit, and publishes it.
+        """Return the result of ``write``, which writes the :meth:`files` of a commit, and publishes it.
 
-        It is called again, with others, where a vacuum came just when the first were announced.
+        It is called again, with other files, if a vacuum ran while the first were announced.
         """
         for attempt in range(_SWEPT_ATTEMPTS):
             try:
@@ -235,10 +234,10 @@ class StoreWriter:
 
     @contextlib.contextmanager
     def files(self, staging: Staging | None = None) -> Iterator[NewFiles]:
-        """Files for one commit, to be published within the block. They are announced, so that no vacuum takes them.
+        """Files for one commit, published within the block. They are announced, so that no vacuum removes them.
 
-        To be called after :meth:`catch_up`, as a vacuum that came before knows nothing of them. They are removed if the
-        block fails, unless a version may name them.
+        Call this after :meth:`catch_up`, as an earlier vacuum does not see the announcement. If the block fails, the
+        files are removed, unless a version may name them.
         """
         files = NewFiles(self.folder, staging, self._shard_bytes, base=self.number)
         self._may_be_visible = False
@@ -256,9 +255,9 @@ class StoreWriter:
     def publish(
         self, entries: Sequence[RecordingEntry], commit: Commit, *, rule: Rule | None = None
     ) -> RecordingsVersion:
-        """Publish a version with more entries, whose chunks are in place: theirs, or those of :meth:`files`.
+        """Publish a version with more entries, whose chunks are in files in place, or in :meth:`files`.
 
-        ``rule`` is applied to each base, and may leave some out or give others. Raises as :meth:`commit` does.
+        ``rule`` is applied to each base version, and may omit or change entries. Raises the errors of :meth:`commit`.
         """
         self.complete()
         version = self._publish(lambda: (self._ruled(entries, rule), False), commit)
@@ -266,10 +265,10 @@ class StoreWriter:
         return version
 
     def rewrite(self, entries: Sequence[RecordingEntry], commit: Commit) -> RecordingsVersion | None:
-        """Publish a version of one table, with these entries in place of those that are ``live`` now.
+        """Publish a version of one table, in which these entries replace those that are ``live`` now.
 
-        What others have added, changed or removed meanwhile stays as they left it. Gives None, and publishes nothing,
-        where that is so of all that is not the same as before. Raises as :meth:`commit` does.
+        Concurrent changes by others take precedence. If they cover all changed entries, nothing is published, and None
+        is returned. Raises the errors of :meth:`commit`.
         """
         return self._publish(partial(self._rewritten, self.live, entries), commit)
 
@@ -311,7 +310,7 @@ class StoreWriter:
 
     def _publish(self, change: _Change, commit: Commit) -> RecordingsVersion | None:
         if self._is_behind:
-            raise WriteError("a commit failed, and the store was not looked at since", path=str(self.folder.path))
+            raise WriteError("a commit failed, and the store was not read since", path=str(self.folder.path))
         if self._files is None:
             return self.with_files(lambda files: self._publish_with(files, change, commit))
         return self._publish_with(self._files, change, commit)
@@ -362,7 +361,7 @@ class StoreWriter:
         return True
 
     def check(self) -> None:
-        """Raise a transient ``WriteError`` where the lease was lost: another runs this ingestion."""
+        """Raise a transient ``WriteError`` if the lease is lost, because another process runs this ingestion."""
         if self._lease is not None:
             self._lease.check()
 

@@ -287,12 +287,12 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def in_task() -> bool:
-    """Return whether this is a worker of Spark's that runs a task."""
+    """Return True in a Spark worker that runs a task."""
     return _task_context() is not None
 
 
 def tries_before() -> int:
-    """The number of earlier tries at the Spark task that this worker runs."""
+    """Return the number of earlier tries of this worker's Spark task."""
     context = _task_context()
     return 0 if context is None else int(context.attemptNumber())
 
@@ -304,7 +304,7 @@ def _task_context() -> TaskContext | None:
 
 
 def check_not_in_task() -> None:
-    """Raise ``UsageError`` where there can be no Spark session: within a task."""
+    """Raise ``UsageError`` within a task, where there can be no Spark session."""
     if in_task():
         raise UsageError(
             "a function that runs in a Spark task cannot run on Spark itself",
@@ -343,10 +343,10 @@ class _State:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM cancel the jobs this block waits for, and raise ``KeyboardInterrupt`` or `Terminated`.
+    """Within the block, Ctrl-C and SIGTERM cancel Spark jobs, and raise ``KeyboardInterrupt`` or `Terminated`.
 
-    For the main thread of a program that has not chosen its own answer to a signal; nothing changes elsewhere. At the
-    end of the outermost block ``Terminated`` becomes ``SystemExit(143)``, so that a script ends as it should.
+    This applies in the main thread, unless the program has its own signal handler. At the end of the outermost block,
+    ``Terminated`` becomes ``SystemExit(143)``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -398,14 +398,14 @@ def keeping_interrupt() -> Iterator[None]:
 
 
 def note_signal() -> None:
-    """Note that a signal was handled elsewhere, so that its echo is not taken for another."""
+    """Record a signal that was handled elsewhere, so that its repetition is ignored."""
     _State.received_at, _State.raised = time.monotonic(), None
 
 
 def signal_since(moment: float) -> BaseException | None:
-    """The exception that the last signal raised, if it came after a moment of ``time.monotonic()``.
+    """Return the exception of the last signal, if it arrived after a time of ``time.monotonic()``.
 
-    That may have been lost: an import that is broken by it raises ``ImportError``.
+    That exception may be lost: an interrupted import raises ``ImportError``.
     """
     came = _State.received_at is not None and _State.received_at >= moment
     return _State.raised if came else None
@@ -423,9 +423,9 @@ def waiting_for_jobs() -> Iterator[None]:
 
 
 def interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """The ``KeyboardInterrupt`` or :class:`Terminated` that is behind an error, if one is.
+    """Return the ``KeyboardInterrupt`` or :class:`Terminated` that caused an error, or None.
 
-    ``toArrow``, on its way out, asks Java for the result, and replaces either by the error of the cancelled job.
+    ``toArrow`` replaces either by the error of the cancelled job.
     """
     while error is not None and not isinstance(error, (KeyboardInterrupt, Terminated)):
         error = error.__cause__ or error.__context__
@@ -433,9 +433,9 @@ def interrupt_behind(error: BaseException | None) -> BaseException | None:
 
 
 def raise_in_thread(thread: int) -> None:
-    """Raise ``KeyboardInterrupt`` in the thread with that ``get_ident()``, as a signal does in the main one.
+    """Raise ``KeyboardInterrupt`` in the thread with this ``get_ident()``, like a signal in the main thread.
 
-    The end of an import is waited for, as there: one that is broken may swallow it.
+    This waits for the end of a running import, which could swallow the exception.
     """
     import ctypes
 
@@ -446,7 +446,7 @@ def raise_in_thread(thread: int) -> None:
 
 
 def cancel_jobs_while(is_running: Callable[[], bool], seconds: float) -> None:
-    """Cancel the jobs of Spark again and again while something runs that waits for them; for some seconds at most."""
+    """Cancel Spark jobs repeatedly while code that waits for them runs, for some seconds at most."""
     until = time.monotonic() + seconds
     _cancel_while(lambda: is_running() and time.monotonic() < until)
     while is_running() and time.monotonic() < until:
@@ -454,9 +454,9 @@ def cancel_jobs_while(is_running: Callable[[], bool], seconds: float) -> None:
 
 
 def tag_jobs(spark: SparkSession, tag: str) -> None:
-    """Let :func:`cancel_tagged` find the jobs that this thread begins from now on, from any thread.
+    """Tag the future jobs of this thread, so that :func:`cancel_tagged` finds them from any thread.
 
-    A session's own tags are those of one thread each, but in Spark Connect.
+    Except in Spark Connect, the tags of a session belong to one thread.
     """
     from pyspark.errors import PySparkException
 
@@ -467,7 +467,7 @@ def tag_jobs(spark: SparkSession, tag: str) -> None:
 
 
 def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the jobs with a tag that run."""
+    """Cancel running jobs with a tag."""
     from pyspark.errors import PySparkException
 
     try:

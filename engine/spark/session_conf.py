@@ -58,7 +58,7 @@ def wanted_master(master: str | None, conf: Mapping[str, str] | None) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Return whether driver and workers are on this machine, in one JVM."""
+    """Return True if driver and workers share one JVM on this machine."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
@@ -171,7 +171,7 @@ def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
     """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
     match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
     if match is None:
-        raise SessionStartError(f"{key}={conf[key]} is not a size", hint="Write it like 512m or 2g.")
+        raise SessionStartError(f"{key}={conf[key]} is not a size", hint="Write a size such as 512m or 2g.")
     return f"{match.group(1)}{match.group(2) or 'm'}"
 
 

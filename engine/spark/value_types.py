@@ -47,7 +47,7 @@ _INTERVAL: Final = pa.duration("us")
 
 
 def spark_form(kind: pa.DataType, *, nanoseconds: bool = False) -> pa.DataType:
-    """The Arrow type in which Spark takes values of a type; everything may be null.
+    """The Arrow type for values of a type in Spark; everything is nullable.
 
     >>> str(spark_form(pa.struct([("id", pa.uint16()), ("pose", pa.list_(pa.float64(), 3))])))
     'struct<id: int32, pose: list<element: double>>'
@@ -73,7 +73,7 @@ def spark_form(kind: pa.DataType, *, nanoseconds: bool = False) -> pa.DataType:
 
 
 def spark_schema(schema: pa.Schema, *, nanoseconds: bool = False) -> StructType:
-    """The Spark schema of columns of these types."""
+    """The Spark schema for columns of these types."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
 
@@ -82,7 +82,7 @@ def spark_schema(schema: pa.Schema, *, nanoseconds: bool = False) -> StructType:
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants of rows with a schema of its own."""
+    """The Arrow schema for rows of a Spark schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
@@ -92,7 +92,7 @@ def arrow_of(schema: StructType) -> pa.Schema:
 
 
 def spark_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values in the type that :func:`spark_form` gives for theirs.
+    """Convert values to the type of :func:`spark_form`.
 
     >>> spark_array(pa.array([[1, 2], None], pa.list_(pa.uint8())), spark_form(pa.list_(pa.uint8()))).to_pylist()
     [[1, 2], None]

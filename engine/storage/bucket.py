@@ -34,10 +34,10 @@ _SECRET = re.compile(r"key|token|secret|signature|credential", re.IGNORECASE)
 _BAD_KEY = re.compile(r'invalid path: (?:Error parsing )?Path "(.*?)"(?: contained|:)', re.DOTALL)
 _ADDRESS = re.compile(r"\w+://\S+")
 
-_DENIED: Final = "Check the credentials (environment, profile or role) and what they may do in this bucket."
-_TRY_AGAIN: Final = "The store or the way to it is disturbed; run it again."
+_DENIED: Final = "Check the credentials (environment, profile or role) and their permissions for this bucket."
+_TRY_AGAIN: Final = "The object store or the network failed temporarily; run it again."
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-_NOTHING_LEFT: Final = "Nothing was left there."
+_NOTHING_LEFT: Final = "No incomplete object was left."
 
 
 class ObjectChangedError(Exception):
@@ -134,7 +134,7 @@ def _reason(error: BaseException) -> _Reason:
     if status is not None or code is not None:
         passing = status is None or status >= 500 or status in (408, 429) or code == "SlowDown"
         what = f"the store answered {' '.join(dict.fromkeys(str(w) for w in (status, code) if w))}"
-        return _Reason(what, _TRY_AGAIN if passing else "See what the store's documentation says of it.", passing)
+        return _Reason(what, _TRY_AGAIN if passing else "See the documentation of the object store.", passing)
     bad_key = _BAD_KEY.search(str(error))
     if bad_key:
         return _Reason(
@@ -214,7 +214,7 @@ def storage_options(url: ObjectUrl) -> dict[str, str]:
     """
     if url.scheme in HTTP:
         raise UsageError(
-            f"{url.scheme}:// holds no tables", path=str(url), hint="Give a local path, or an object store."
+            f"{url.scheme}:// cannot hold tables", path=str(url), hint="Give a local path, or an object store."
         )
     if EXTRAS[url.scheme] != "s3":
         return dict(_LANCE_PATIENCE)
@@ -282,8 +282,7 @@ _RETRIES: Final = {
 }
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL")
 _ODD: Final = (
-    "{url!r} cannot be read, and is passed over: its key has an empty or relative part, or a control character; "
-    "rename it"
+    "{url!r} cannot be read, and is skipped: its key has an empty or relative part, or a control character; rename it"
 )
 
 
@@ -307,7 +306,7 @@ class Bucket:
         """The library's store; in a forked process it would wait for ever for threads that only the parent has."""
         if _forked:
             raise UsageError(
-                "object stores can't be used in a process that was forked from one that used them",
+                "object stores cannot be used in a forked process whose parent used them",
                 path=str(self.url),
                 hint="Start processes with multiprocessing's method 'spawn'.",
             )

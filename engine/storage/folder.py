@@ -56,40 +56,40 @@ class Folder(ABC):
 
     @staticmethod
     def at(location: str | os.PathLike[str]) -> Folder:
-        """The folder that a path or URL names."""
+        """Return the folder at a path or URL."""
         place = located(location)
         return ObjectFolder(place) if isinstance(place, ObjectUrl) else LocalFolder(place)
 
     def place(self, name: str) -> str:
-        """The path or URL of a file; a ``name`` that is absolute names the file by itself."""
+        """The path or URL of a file in the folder, or of any file if ``name`` is absolute."""
         return name if name.startswith("/") or is_url(name) else str(self.location / name)
 
     def sub(self, name: str) -> Folder:
-        """A folder within."""
+        """Return a subfolder."""
         return Folder.at(self.location / name)
 
     @abstractmethod
     def make(self) -> None:
-        """Make the folder and what is missing above it."""
+        """Make the folder and its missing parents."""
 
     @abstractmethod
     def exists(self, name: str | None = None) -> bool:
-        """Return True if the folder is there, or a file in it."""
+        """Return True if the folder, or a file in it, exists."""
 
     @abstractmethod
     def names(self) -> Iterator[str]:
-        """The names of the files right in the folder, in no order."""
+        """The names of the files directly in the folder, in no order."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """The names of the folders right in the folder, sorted; none if it is not there."""
+        """The names of the subfolders, sorted; none if the folder does not exist."""
 
     @abstractmethod
     def size(self, name: str) -> int:
         """The size of a file, in bytes."""
 
     def entries(self) -> list[FolderFile]:
-        """The files right in the folder, sorted; those left out that others remove meanwhile."""
+        """The files directly in the folder, sorted, without files that are removed meanwhile."""
         files = []
         for name in self.names():
             with contextlib.suppress(FileNotFoundError):
@@ -98,33 +98,34 @@ class Folder(ABC):
 
     @abstractmethod
     def get(self, name: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
 
     @abstractmethod
     def get_range(self, name: str, offset: int, size: int) -> bytes:
-        """Bytes of a file; fewer where it ends before."""
+        """Read bytes of a file; fewer if it ends before."""
 
     @abstractmethod
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
-        """Write a whole file, durably unless it is of no use after a crash."""
+        """Write a whole file; if ``durable``, sync it."""
 
     @abstractmethod
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
-        """Write a whole file, durably and in one step, unless there is one; False where there is.
+        """Write a whole file, durably and in one step; return False if it already exists.
 
-        ``points`` are the fault points (:mod:`..faults`) of its draft and of its appearance.
+        ``points`` are the fault points (:mod:`..faults`) after the draft and after the rename.
         """
 
     @abstractmethod
     def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
-        """Write a whole file, in one step, in the place of one that there may be; durably unless that does not matter.
+        """Write or replace a whole file in one step; if ``durable``, sync it.
 
-        ``point`` is the fault point (:mod:`..faults`) of its draft, which a killed process leaves as ``<name>.….open``.
+        ``point`` is the fault point (:mod:`..faults`) after the draft. A killed process leaves the draft
+        ``<name>.….open``.
         """
 
     @abstractmethod
     def new(self, name: str) -> NewFile:
-        """A file to write."""
+        """Open a new file for writing."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
@@ -132,11 +133,11 @@ class Folder(ABC):
 
     @abstractmethod
     def total(self) -> int:
-        """The bytes of all files in the folder and below."""
+        """The total size of all files in the folder and its subfolders, in bytes."""
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the folder and all in it, as far as possible."""
+        """Remove the folder with its content, as far as possible."""
 
 
 class LocalFolder(Folder):
@@ -147,24 +148,24 @@ class LocalFolder(Folder):
         self._text = str(path)
 
     def place(self, name: str) -> str:
-        """The path of a file, without a path object for each of thousands."""
+        """The path of a file, without the cost of a path object."""
         return super().place(name) if name.startswith("/") or is_url(name) else os.path.join(self._text, name)  # noqa: PTH118
 
     def make(self) -> None:
-        """Make the folder and what is missing above it."""
+        """Make the folder and its missing parents."""
         self.location.mkdir(parents=True, exist_ok=True)
 
     def exists(self, name: str | None = None) -> bool:
-        """Return True if the folder is there, or a file in it."""
+        """Return True if the folder, or a file in it, exists."""
         return self.location.is_dir() if name is None else (self.location / name).exists()
 
     def names(self) -> Iterator[str]:
-        """The names of the files right in the folder, in no order."""
+        """The names of the files directly in the folder, in no order."""
         with os.scandir(self.location) as entries:
             yield from (f.name for f in entries if f.is_file())
 
     def folders(self) -> list[str]:
-        """The names of the folders right in the folder, sorted; none if it is not there."""
+        """The names of the subfolders, sorted; none if the folder does not exist."""
         try:
             with os.scandir(self.location) as entries:
                 return sorted(f.name for f in entries if f.is_dir())
@@ -176,11 +177,11 @@ class LocalFolder(Folder):
         return (self.location / name).stat().st_size
 
     def get(self, name: str) -> bytes:
-        """A whole file."""
+        """Read a whole file."""
         return _counted((self.location / name).read_bytes())
 
     def get_range(self, name: str, offset: int, size: int) -> bytes:
-        """Bytes of a file; fewer where it ends before."""
+        """Read bytes of a file; fewer if it ends before."""
         with (self.location / name).open("rb", buffering=0) as file:  # a buffer is filled beyond the end
             file.seek(offset)
             data = file.read(size)
@@ -189,7 +190,7 @@ class LocalFolder(Folder):
             return _counted(data)
 
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:
-        """Write a whole file, and wait until it is on the disk, unless that does not matter."""
+        """Write a whole file; if ``durable``, sync it to disk."""
         with (self.location / name).open("wb") as file:
             file.write(data)
             if durable:
@@ -197,7 +198,7 @@ class LocalFolder(Folder):
                 os.fsync(file.fileno())
 
     def create(self, name: str, data: bytes, points: tuple[str, str] | None = None) -> bool:
-        """Write a file under another name, and link it to its own."""
+        """Write a file under a temporary name, and link it to its own."""
         while True:
             draft = self.location / f".{uuid.uuid4().hex}.draft"
             try:
@@ -219,7 +220,7 @@ class LocalFolder(Folder):
             return True
 
     def replace(self, name: str, data: bytes, point: str, *, durable: bool = True) -> None:
-        """Write a file under another name, and rename it."""
+        """Write a file under a temporary name, and rename it."""
         while True:
             draft = self.location / f"{name}.{uuid.uuid4().hex}{OPEN_SUFFIX}"
             try:
@@ -238,7 +239,7 @@ class LocalFolder(Folder):
             return
 
     def new(self, name: str) -> NewFile:
-        """A file to write, under a name of its own until it is finished."""
+        """Open a new file for writing, with a temporary name until it is finished."""
         return _NewLocalFile(self.location / name)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -247,11 +248,11 @@ class LocalFolder(Folder):
             (self.location / name).unlink(missing_ok=True)
 
     def total(self) -> int:
-        """The bytes of all files in the folder and below."""
+        """The total size of all files in the folder and its subfolders, in bytes."""
         return sum(path.stat().st_size for path in self.location.rglob("*") if path.is_file())
 
     def remove(self) -> None:
-        """Remove the folder and all in it, as far as possible."""
+        """Remove the folder with its content, as far as possible."""
         shutil.rmtree(self.location, ignore_errors=True)
 
 
@@ -394,9 +395,9 @@ def _counted(data: bytes) -> bytes:
 
 
 def replace_file(new: Path, target: Path) -> None:
-    """Rename ``new`` to ``target``, durably. The space of a large old file is given back in the background.
+    """Rename ``new`` to ``target``, durably. The space of a large old file is freed in the background.
 
-    A file's pages and blocks go when the last who has it open closes it; for a gigabyte that takes a while.
+    The file system frees a file at its last close, which takes long for a gigabyte.
     """
     try:
         before = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

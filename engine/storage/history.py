@@ -31,7 +31,7 @@ VERSION_FIELDS: Final = (
 _TAG: Final = re.compile(r"[0-9A-Za-z_-]([0-9A-Za-z._-]*[0-9A-Za-z_-])?")
 _LONGEST_TAG: Final = 180
 _POINTS: Final = (
-    "Give the number of a version, a tag, or a time: a datetime, a numpy.datetime64, or RFC 3339 text as in "
+    "Give a version number, a tag, or a time: a datetime, a numpy.datetime64, or RFC 3339 text such as "
     "2026-11-29T12:00:00Z."
 )
 
@@ -44,15 +44,15 @@ def check_tag(name: str) -> None:
 
     >>> check_tag("v1/2")
     Traceback (most recent call last):
-    chunkmill.engine.errors.UsageError: CM501: 'v1/2' is no name of a tag. Use up to 180 letters, digits, . - and _, \
-with no dot at either end and no two in a row; a number alone is that of a version.
+    chunkmill.engine.errors.UsageError: CM501: 'v1/2' is not a valid tag name. Use up to 180 letters, digits, . - \
+and _, without a dot at either end or two dots in a row. A number alone is a version, not a tag.
     """
     is_tag = isinstance(name, str) and len(name) <= _LONGEST_TAG and _TAG.fullmatch(name) is not None
     if not is_tag or name.isdigit() or ".." in name or name.endswith(".lock"):
         raise UsageError(
-            f"{name!r} is no name of a tag",
-            hint=f"Use up to {_LONGEST_TAG} letters, digits, . - and _, with no dot at either end and no two in a row; "
-            "a number alone is that of a version.",
+            f"{name!r} is not a valid tag name",
+            hint=f"Use up to {_LONGEST_TAG} letters, digits, . - and _, without a dot at either end or two dots in a "
+            "row. A number alone is a version, not a tag.",
         )
 
 
@@ -63,9 +63,9 @@ def moved_tag(tags: Mapping[str, int], name: str, number: int, *, move: bool, pa
     """
     if tags.get(name, number) != number and not move:
         raise AlreadyExistsError(
-            f"tag {name!r} names version {tags[name]} already",
+            f"tag {name!r} already names version {tags[name]}",
             path=path,
-            hint="Choose another name, or move it: move=True, on the command line --move.",
+            hint="Choose another name, or move the tag: move=True, or --move.",
         )
     return {**tags, name: number}
 
@@ -101,12 +101,12 @@ def number_at(
         if point not in tags:
             hint = _tags_hint(tags)
             if point[:4].isdigit():
-                hint += " A time has hours and minutes: 2026-11-29T00:00:00Z."
+                hint += " A time needs hours and minutes: 2026-11-29T00:00:00Z."
             raise NotFoundError(f"{what} has no tag {point!r}", path=path, hint=hint)
         return tags[point]
     wanted = nanoseconds_at(point)
     if wanted > time.time_ns():
-        raise UsageError(f"{_shown(wanted)} is still to come", path=path, hint="A time without a zone is in UTC.")
+        raise UsageError(f"{_shown(wanted)} is in the future", path=path, hint="A time without a zone is in UTC.")
     following = made = 0
     for number in reversed(list(numbers)):
         made = made_ns(number)
@@ -118,11 +118,13 @@ def number_at(
     if not following:
         raise NotFoundError(f"{what} has no versions", path=path)
     if following == 1:
-        raise NotFoundError(f"{what} was empty at {_shown(wanted)}", path=path, hint=f"It begins at {_shown(made)}.")
+        raise NotFoundError(
+            f"{what} was empty at {_shown(wanted)}", path=path, hint=f"Its first version is of {_shown(made)}."
+        )
     raise NotFoundError(
         f"the version of {what} at {_shown(wanted)} was removed",
         path=path,
-        hint="list_versions() lists those that are kept; a tag keeps one.",
+        hint="list_versions() lists the existing versions; a tag keeps a version.",
     )
 
 
@@ -138,7 +140,7 @@ def nanoseconds_at(point: Any) -> int:
         with suppress(ValueError):
             point = datetime.fromisoformat(point)
     if not isinstance(point, datetime) or point != point:  # as NaT of pandas
-        raise UsageError(f"{point!r} is no version", hint=_POINTS)
+        raise UsageError(f"{point!r} is not a version", hint=_POINTS)
     since = (point if point.tzinfo is not None else point.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
@@ -152,7 +154,7 @@ def _existing(number: int, numbers: list[int], what: str, path: str) -> int:
         raise NotFoundError(f"{what} has no versions", path=path)
     kept = f"{numbers[0]} to {numbers[-1]}" if numbers[-1] - numbers[0] + 1 == len(numbers) else _some(numbers)
     is_removed = number < numbers[-1]
-    reason = "it was removed" if is_removed else "it is still to come"
+    reason = "it was removed" if is_removed else "it does not exist yet"
     hint = f"There are: {kept}." + " A tag keeps a version." * is_removed
     raise NotFoundError(f"{what} has no version {number}: {reason}", path=path, hint=hint)
 

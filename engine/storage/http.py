@@ -44,8 +44,8 @@ _MOST_COPIES: Final = 4
 _MOST_TARGETS: Final = 1024
 _RANGE: Final = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _NEXT: Final = re.compile(r'<([^>]+)>;\s*rel="next"')
-_DENIED: Final = "Check that the file is public; HF_TOKEN has the token for hf://."
-_TRY_AGAIN: Final = "The server or the way to it is disturbed; run it again."
+_DENIED: Final = "Check that the file is public; for hf://, set HF_TOKEN to a token."
+_TRY_AGAIN: Final = "The server or the network failed temporarily; run it again."
 _HUB: Final = "https://huggingface.co"
 
 
@@ -267,7 +267,10 @@ class HttpBucket(Bucket):
             except BaseException:
                 file.close()
                 raise
-            message = f"{url}: the server gives no ranges, so all of it is downloaded ({counted(size, 'byte')})"
+            message = (
+                f"{url}: the server does not support range requests, so the whole file is downloaded "
+                f"({counted(size, 'byte')})"
+            )
             warnings.warn(message, ReadWarning, stacklevel=5)
             self._copies[key] = _Copy(file, size, answer.version)
             while len(self._copies) > _MOST_COPIES:
@@ -370,9 +373,9 @@ class HttpBucket(Bucket):
 
     def _refuse(self, key: str) -> NoReturn:
         raise UsageError(
-            f"{self.url.scheme}:// is read, and cannot be written",
+            f"{self.url.scheme}:// can only be read, not written",
             path=str(self._url(key)),
-            hint="Write to a local path, or to an object store.",
+            hint="Write to a local path or an object store.",
         )
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> None:  # noqa: ARG002
@@ -401,9 +404,9 @@ def _check_allowed(address: str, shown: str) -> None:
     allowed = os.environ.get(HOSTS_VARIABLE)
     if allowed is not None and _origin(address) not in allowed.split():
         raise ReadError(
-            f"{_origin(address)} may not be called",
+            f"requests to {_origin(address)} are not allowed",
             path=shown,
-            hint=f"Allowed are {allowed}. Set them with --allow of a server, or with {HOSTS_VARIABLE}.",
+            hint=f"Allowed are {allowed}. Allow more with --allow of a server, or with {HOSTS_VARIABLE}.",
         )
 
 
@@ -411,12 +414,12 @@ def _redirected(address: str, location: str, shown: str) -> str:
     target = urljoin(address, location)
     url = urlsplit(target)
     if not location or url.scheme not in ("http", "https") or not url.hostname:
-        raise ReadError("a redirect that names no HTTP address", path=shown, hint="Check the URL.")
+        raise ReadError("a redirect to an address that is not HTTP", path=shown, hint="Check the URL.")
     if url.scheme == "http" and address.startswith("https:"):
         raise ReadError(
-            f"a redirect to {_origin(target)}, from HTTPS to a connection without encryption",
+            f"a redirect from HTTPS to an unencrypted connection, {_origin(target)}",
             path=shown,
-            hint="Give that address itself, if it is meant.",
+            hint="To allow this, give that address itself.",
         )
     return target.partition("#")[0]
 
@@ -483,10 +486,10 @@ def _read(response: Any, most: int, first: int | None, into: BinaryIO | None, sh
     begin = answer.range()[0] if is_range else None
     if is_range and first is not None and begin != first:
         raise ReadError(
-            f"the server gave bytes from {begin} on, not from {first:,}",
+            f"the server sent bytes from {begin} instead of {first:,}",
             path=shown,
             offset=first,
-            hint="It does not understand ranges; download the file.",
+            hint="It does not support range requests; download the file.",
         )
     is_list = response.status == 200 and into is None and first is None and most > 1
     if not (is_range or is_list or (response.status == 200 and into is not None)):
@@ -505,9 +508,9 @@ def _read(response: Any, most: int, first: int | None, into: BinaryIO | None, sh
             parts.append(piece) if into is None else into.write(piece)
     except urllib3.exceptions.HTTPError as error:
         raise _DisturbedError(
-            f"the answer of the server broke off after {size:,} bytes ({type(error).__name__})"
+            f"the answer of the server was cut off after {size:,} bytes ({type(error).__name__})"
         ) from None
     if answer.length is not None and size < min(answer.length, most):
-        raise _DisturbedError(f"the answer of the server broke off after {size:,} of {answer.length:,} bytes")
+        raise _DisturbedError(f"the answer of the server was cut off after {size:,} of {answer.length:,} bytes")
     check_limit(size, most, path=shown, offset=first, what="the length of the server's answer")
     return answer._replace(data=b"".join(parts))

@@ -35,7 +35,7 @@ _PASSING = frozenset({errno.EIO, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT, er
 
 
 class PositionalFile:
-    """A file opened for reading; no position is kept, so that several readers may share it.
+    """A file opened for reading, without a position, so that several readers can share it.
 
     Use it as a context manager. Opening raises :class:`SourceMissingError`, reading :class:`ReadError`.
     """
@@ -57,19 +57,19 @@ class PositionalFile:
         status = self._status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             self.close()
-            raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
+            raise ReadError("not a file", path=path, hint="Give the path of a file; folders and pipes cannot be read.")
         self.size = status.st_size
         self._version = _version_of(status)
 
     @property
     def version(self) -> str | None:
-        """The mark of this content among all under the same path: size, modification time and inode."""
+        """The version of the file: size, modification time and inode."""
         return self._version
 
     def check(self, version: str | None) -> None:
-        """Raise :class:`ReadError` if the file is not of ``version`` any more. None and an empty one fit any file.
+        """Raise :class:`ReadError` if the file no longer has ``version``. None and an empty version fit any file.
 
-        After a version that ends with :data:`GROWING` the file may be longer.
+        With a version that ends with :data:`GROWING`, the file may be longer.
         """
         if not version:
             return
@@ -93,8 +93,8 @@ class PositionalFile:
         raise ReadError(
             "was replaced since it was opened",
             path=self.path,
-            hint="Its size, modification time or inode has changed; open it again, and do not change files while "
-            "their chunks are in use.",
+            hint="Its size, modification time or inode changed. Open it again, and do not change files while their "
+            "chunks are in use.",
         )
 
     def _changed(self, identity: str, status: os.stat_result) -> ReadError:
@@ -102,23 +102,23 @@ class PositionalFile:
             f"was replaced since it was registered: it has {status.st_size:,} bytes, modified at "
             f"{_date(status.st_mtime_ns)}, not {_described(identity)}",
             path=self.path,
-            hint="Register it again, or put the file back that was there.",
+            hint="Register it again, or restore the previous file.",
         )
 
     @property
     def is_local(self) -> bool:
-        """Return True if there is a descriptor."""
+        """Return True if the file has a descriptor."""
         return self._fd >= 0
 
     def expect(self, *ranges: tuple[int, int]) -> None:
-        """Say that these bytes will be read front to end; an operating system finds out by itself."""
+        """Announce that these bytes will be read in order. By default, this does nothing."""
 
     def fileno(self) -> int:
-        """The descriptor, for copies by the kernel."""
+        """Return the descriptor, for copies by the kernel."""
         return self._fd
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
-        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        """Read exactly ``size`` bytes at ``offset``; ``what`` names them in errors."""
         check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
         check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
         asked_for()
@@ -159,7 +159,7 @@ class PositionalFile:
                     f"the file shrank while {what} was read",
                     path=self.path,
                     offset=offset + done,
-                    hint="Another program is writing to it; read it when that has finished.",
+                    hint="Another program is writing to it; read it later.",
                 )
             parts.append(part)
             done += len(part)
@@ -183,7 +183,7 @@ _ANY_INODE: Final = "-"
 
 
 def file_identity(size: int, modified_ns: int) -> str:
-    """The version of a file that is known by its size and modification time, wherever it was copied or mounted."""
+    """The version of a file by size and modification time only, which is the same on other mounts."""
     return f"{size}-{modified_ns}{_ANY_INODE}"
 
 
@@ -230,15 +230,15 @@ _MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 class HeldFile(PositionalFile):
-    """A local file that is open as long as somebody has this object, even if its name is removed or replaced.
+    """A local file that stays open while this object exists, even if its name is removed or replaced.
 
-    Pickles as None: elsewhere there is only the name.
+    Pickles as None: other processes open the file by name.
     """
 
     __slots__ = ("__weakref__",)
 
     def close(self) -> None:
-        """Nothing; the file is closed when the object goes."""
+        """Do nothing: the file is closed with the object."""
 
     def __del__(self) -> None:
         super().close()
@@ -281,7 +281,7 @@ class KeptFile(PositionalFile):
         self._start = self._next = self._filled = 0
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
-        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        """Read exactly ``size`` bytes at ``offset``; ``what`` names them in errors."""
         at = offset - self._start
         if not 0 <= at <= self._filled - size:
             follows = 0 <= offset - self._next < _SMALL
@@ -329,9 +329,9 @@ class KeptFile(PositionalFile):
 
 
 class OpenFiles:
-    """The local file that a task opened last: it stays open for the next to ask for it.
+    """Keeps the last local file of a task open, for its next use.
 
-    ``run_end`` is where what is wanted of it ends, as far as that is known: nothing behind is read in advance.
+    ``run_end`` is the end of the needed bytes, if known: read-ahead stops there.
     """
 
     def __init__(self) -> None:
@@ -339,7 +339,7 @@ class OpenFiles:
         self._file: KeptFile | None = None
 
     def get(self, path: str, version: str | None, held: HeldFile | None) -> KeptFile:
-        """A file of ``version``, opened or still open."""
+        """Return a file of ``version``, opened or still open."""
         if self._file is None or not self._file.is_still(path, version):
             self.close()
             self._file = KeptFile(path, None if held is None else held.fileno(), version)
@@ -348,7 +348,7 @@ class OpenFiles:
         return self._file
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         file, self._file = self._file, None
         if file is not None:
             file.close_indeed()
@@ -356,7 +356,7 @@ class OpenFiles:
 
 @contextmanager
 def keeping_open() -> Iterator[None]:
-    """In the block, the local file that this thread opened last stays open for the next to ask for it."""
+    """Within the block, keep this thread's last local file open for its next use."""
     context = current()
     if context.find(OpenFiles) is not None:
         yield
@@ -412,7 +412,7 @@ class RemotePositional(PositionalFile):
         self._remote.expect(*ranges)
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
-        """Exactly ``size`` bytes from ``offset``; ``what`` names them in errors."""
+        """Read exactly ``size`` bytes at ``offset``; ``what`` names them in errors."""
         check_limit(offset, self.size, path=self.path, offset=offset, what=f"the offset of {what}")
         check_limit(size, self.size - offset, path=self.path, offset=offset, what=f"the length of {what}")
         return self._remote.pread(offset, size)
@@ -430,8 +430,8 @@ def open_positional(
 ) -> PositionalFile:
     """Open a file, or an object, of a known ``version``; None takes the current one.
 
-    ``held`` is the file if it is open already. An object of a known version stays open for the next caller: chunks
-    beside each other are then fetched together. Raises :class:`ReadError` for another version.
+    ``held`` is the file if it is already open. An object of a known version stays open for the next caller, so that
+    adjacent chunks are fetched together. Raises :class:`ReadError` for another version.
     """
     text = os.fspath(path)
     if is_url(text):
@@ -453,7 +453,7 @@ def open_inside(folder: str, path: str, version: str | None = None) -> Positiona
     """
     home, place = true_place(folder), os.path.realpath(path)
     if not is_below(place, home):
-        raise ReadError("outside of the folder of the input", path=path)
+        raise ReadError("outside the folder of the input", path=path)
     at = -1
     try:
         at = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -518,10 +518,10 @@ _OBJECT: Final = 4096
 
 
 class Recent(Generic[T]):
-    """Things by their keys, of no more than so many bytes in all and each; threads may use it together.
+    """A cache with a maximum size in bytes, in total and per item. Thread-safe.
 
-    Where there is no room any more, one that is drawn by lot goes: of what is requested in turns, and is a little more
-    than fits, the oldest is always the next that is requested.
+    If it is full, a random item is removed. For cyclic access to slightly more items than fit, the oldest item is the
+    next one needed.
     """
 
     def __init__(self, most_bytes: int = RECENT_BYTES, largest: int = RECENT_BYTES // 256) -> None:
@@ -534,13 +534,13 @@ class Recent(Generic[T]):
         self._lock = threading.Lock()
 
     def find(self, key: Hashable) -> T | None:
-        """The thing of a key, if it is kept."""
+        """Return the item of a key, or None."""
         with self._lock:
             entry = self._entries.get(key)
             return None if entry is None else entry[0]
 
     def keep(self, key: Hashable, value: T, size: int) -> None:
-        """Keep a thing of ``size`` bytes, unless it is large: then reading it is what takes its time."""
+        """Add an item of ``size`` bytes, unless it is large."""
         size += _OBJECT
         if size > self._largest:
             return

@@ -88,8 +88,8 @@ class RemoteFile(io.RawIOBase):
         info = self._object_info(version)
         if version and info.version != version:
             raise ReadError(
-                f"the object was changed while it was read, or since it was registered: its version is "
-                f"{info.version}, and not {version}",
+                f"the object changed while it was read, or since its registration: its version is {info.version}, not "
+                f"{version}",
                 path=self.name,
                 hint="Another program writes to it; run it again, or register it again.",
             )
@@ -104,7 +104,7 @@ class RemoteFile(io.RawIOBase):
             if not version:
                 raise
             raise SourceMissingError(
-                f"{error.message}; the version {version} was read, or registered", path=error.path, hint=error.hint
+                f"{error.message}; the expected version is {version}", path=error.path, hint=error.hint
             ) from error
 
     # --- by position

@@ -307,7 +307,7 @@ def await_copy(source: ObjectInfo, target: ObjectUrl) -> None:
             raise WriteError(
                 f"the copy of {source.url} {what}",
                 path=str(target),
-                hint="The source was not removed. Look at the store, and start again.",
+                hint="The source was not removed. Check the object store, and start again.",
                 transient=True,
             )
         time.sleep(pause)

@@ -66,24 +66,24 @@ class ObjectUrl:
         user, at, host = bucket.partition("@")
         if at and (":" in user or EXTRAS.get(scheme) != "azure"):
             raise UsageError(
-                f"the URL {scheme}://…@{host} holds credentials, which would end up in logs",
-                hint="Leave them out; they are taken from the environment.",
+                f"the URL {scheme}://…@{host} contains credentials, which would appear in logs",
+                hint="Remove them, and set them in the environment.",
             )
         if EXTRAS.get(scheme) == "azure" and "?" in key:
             raise UsageError(
                 f"the URL {scheme}://{bucket}/{key.partition('?')[0]} has a query string",
-                hint="Leave it out; a SAS token is taken from the environment (AZURE_STORAGE_SAS_TOKEN).",
+                hint="Remove it; set a SAS token in the environment (AZURE_STORAGE_SAS_TOKEN).",
             )
         if scheme not in EXTRAS:
             schemes = ", ".join(f"{s}://" for s in (*EXTRAS, *HTTP))
             raise UsageError(
-                f"{text} is not a location that can be read or written here",
+                f"{text} is not a supported location",
                 hint=f"Supported are local paths, file://, {schemes}.",
             )
         key = key.strip("/")
         if not bucket or any(part in ("", ".", "..") for part in key.split("/") if key):
             raise UsageError(
-                f"{text} does not name an object", hint="A URL is s3://bucket/key; no part of the key may be empty."
+                f"{text} does not name an object", hint="Write s3://bucket/key, without empty parts of the key."
             )
         return cls(scheme, bucket, key)
 
@@ -92,17 +92,15 @@ class ObjectUrl:
         path, *query = _BEHIND_PATH.split(key.partition("#")[0], maxsplit=1)
         if "@" in host or any(map(_SECRET.search, query)):
             raise UsageError(
-                f"the URL {scheme}://{host.rpartition('@')[2]}/{path} holds credentials, which would end up in logs",
-                hint="Leave them out; HF_TOKEN has those for hf://.",
+                f"the URL {scheme}://{host.rpartition('@')[2]}/{path} contains credentials, which would appear in logs",
+                hint="Remove them; for hf://, set HF_TOKEN.",
             )
         path = path.strip("/")
         parts = [unquote(part) if scheme != "hf" else part for part in path.split("/")]
         if not host or (path and any(part in ("", ".", "..") or _ODD_IN_HTTP.search(part) for part in parts)):
-            raise UsageError(f"{text!r} does not name a file", hint="A URL is https://host/folder/file.")
+            raise UsageError(f"{text!r} does not name a file", hint="Write https://host/folder/file.")
         if scheme == "hf" and (host not in _HUB_KINDS or len(parts) < 2):
-            raise UsageError(
-                f"{text!r} does not name a dataset", hint="Files of the Hub are hf://datasets/owner/name/folder/file."
-            )
+            raise UsageError(f"{text!r} does not name a dataset", hint="Write hf://datasets/owner/name/folder/file.")
         if scheme == "hf":
             return cls(scheme, host, path)
         name, _, port = host.lower().partition(":")

@@ -29,7 +29,7 @@ tags, which an earlier release would not keep. Formats before them had digests o
 """
 FORMAT: Final = 4
 """The format that is written, but for stores."""
-RESTORE: Final = "The store was damaged; restore the file from a copy, or open another version."
+RESTORE: Final = "The store is damaged; restore the file from a copy, or open another version."
 
 _NAME: Final = re.compile(r"\d{8,}\.json")
 _POINTS: Final = ("version.draft", "version.publish")
@@ -103,7 +103,7 @@ class VersionFiles:
         """Return the numbers of all versions, ascending. Raises ``SourceMissingError`` if there is no store."""
         numbers = self.all_numbers()
         if not numbers and not self.folder.exists():
-            raise SourceMissingError("no store is kept here", path=self._store, hint=self._how)
+            raise SourceMissingError("this folder contains no store", path=self._store, hint=self._how)
         try:
             latest = self.latest()
         except ReadError:
@@ -160,10 +160,10 @@ class VersionFiles:
                 return parsed
             data = json.loads(raw)
             if data.pop("digest", None) != _digest(data):
-                raise ValueError("it is not what was written: its digest differs")
+                raise ValueError("its content changed after it was written: its digest differs")
             format_ = data.pop("format", None)
             if data.get("number", number) != number:
-                raise ValueError(f"it is version {data['number']}, under another name")
+                raise ValueError(f"it has the content of version {data['number']}")
             needs = data.pop("needs", {})
             read, write = (self._need(needs.get(name, [format_, ""])) for name in ("read", "write"))
             if not min(RELEASES) <= min(read[0], format_) <= read[0] <= self._format:
@@ -207,13 +207,13 @@ class VersionFiles:
         except Exception as error:
             if self._certainly_not(number):
                 raise
-            raise self._unknown(f"it is not known whether version {number} was committed: {error}") from error
+            raise self._unknown(f"it is unknown whether version {number} was committed: {error}") from error
         if is_made and not counts:
-            raise self._unknown(f"version {number} has been removed in the meantime, or came too late")
+            raise self._unknown(f"version {number} was removed meanwhile, or written too late")
         return is_made
 
     def _unknown(self, reason: str) -> CommitUnknownError:
-        hint = "Nothing was removed. Run it again: what was committed is not done twice."
+        hint = "No file was removed. Run it again: committed changes are not repeated."
         return CommitUnknownError(reason, path=self._store, hint=hint, transient=True)
 
     def create(self, number: int, data: Mapping[str, Any]) -> bool:
@@ -249,13 +249,14 @@ def _unsupported(what: str, need: tuple[int, str], known: int, place: str) -> Un
     format_, release = need
     own = importlib.metadata.version("chunkmill")
     if format_ < known:
-        hint = "It was written by an earlier release; read it with that."
+        hint = "An earlier release wrote it; read it with that release."
         return UnsupportedError(
-            f"this version has the format {format_}, and {known} is read here", path=place, hint=hint
+            f"this version has format {format_}, but this release reads {known}", path=place, hint=hint
         )
     wanted = f"chunkmill {release} or later" if release else "a later release of chunkmill"
     return UnsupportedError(
-        f"{wanted} is needed for this to be {what} (its format is {format_}), and this is {own}, which knows {known}",
+        f"{wanted} is needed for this to be {what}: it has format {format_}, but chunkmill {own} supports formats up "
+        f"to {known}",
         path=place,
         hint=f"Upgrade chunkmill to {release} or later." if release else "Upgrade chunkmill.",
     )

@@ -53,7 +53,7 @@ class KeptRecording(Kept):
 
 
 def segment_of(store: StoredChunks, segment_id: str) -> HeldRecording:
-    """Return the chunks of a store as a segment that queries run on."""
+    """Return the chunks of a store as a segment for queries."""
     recording = store._kept  # noqa: SLF001 (a store is made here)
     source = (
         StoreSource(str(recording.folder.path), tuple(recording.layers))
@@ -72,7 +72,7 @@ def read_rows(
     ctx: datafusion.SessionContext | None,
     **choices: Any,
 ) -> datafusion.DataFrame:
-    """Return the rows of a store as :meth:`StoredChunks.reader` does."""
+    """Return the rows of a store; see :meth:`StoredChunks.reader`."""
     from ..frames import QueryFrame
 
     query = Query.of(index, contents, names_segments=False, **choices)
@@ -89,7 +89,7 @@ def _only_recording(folder: RecordingsFolder, version: RecordingsVersion) -> lis
     raise UsageError(
         f"version {version.number} of this store has {len(recordings)} recordings, not one",
         path=str(folder.path),
-        hint="Open it with RecordingStore.open, whose recording(id) gives the chunks of one.",
+        hint="Open it with RecordingStore.open(…), and get one with recording(id).",
     )
 
 
@@ -111,7 +111,7 @@ _COLLECTED = Origin("", 0, 0, "", kept=False)
 
 
 def open_recording(path: str | os.PathLike[str], version: int | None) -> LazyStore:
-    """Open a kept store as :meth:`ChunkStore.open` does."""
+    """Open a kept store; see :meth:`ChunkStore.open`."""
     folder = RecordingsFolder(path)
     recording = KeptRecording(folder, folder.version(version))
     return LazyStore(
@@ -128,7 +128,7 @@ def collect_plan(
     recording_id: str | None,
     shard_bytes: int,
 ) -> ChunkStore:
-    """Run a pipeline as :meth:`LazyChunkStream.collect` does."""
+    """Run a pipeline; see :meth:`LazyChunkStream.collect`."""
     if into is None:
         return _collect_to_scratch(work, options, optimize)
     store = StoreEntry("recording", application_id, recording_id or str(uuid.uuid4()))
@@ -151,7 +151,7 @@ def _collect_into(
     ) -> Sequence[RecordingEntry]:
         if any(entry.source for entry in live):
             raise UsageError(
-                f"this store has {len(live)} recordings that were ingested, and a collected one would replace them",
+                f"this store has {len(live)} ingested recordings, which a collected one would replace",
                 path=str(folder.path),
                 hint="Collect into another folder.",
             )

@@ -115,9 +115,9 @@ class RecordingStore:
     def recording(self, recording: str | RecordingEntry, *, layers: Collection[str] | None = None) -> LazyStore:
         """The chunks of a recording: those of all its layers, or of one entry. Each chunk is read on use.
 
-        ``layers`` selects layers by name. Layers follow each other in the order of arrival. Raises
-        ``SourceMissingError`` if there is no such recording, and ``ReadError`` if its manifest is damaged. If a file
-        that was registered in place has been replaced, using its chunks raises ``ReadError``.
+        ``layers`` selects layers by name. Layers are in the order of arrival. Raises ``SourceMissingError`` if there is
+        no such recording, and ``ReadError`` if its manifest is damaged. If a file that was registered in place has been
+        replaced, using its chunks raises ``ReadError``.
         """
         entries = [recording] if isinstance(recording, RecordingEntry) else self.layers(recording)
         wanted = [entry for entry in entries if layers is None or entry.layer in layers]
@@ -150,7 +150,7 @@ class RecordingStore:
         TypeError
             ``contents`` or ``using_index_values`` has another type.
         ValueError
-            There is no such index, or index values are given twice or without an index.
+            There is no such index; or index values are given twice, or without an index.
         """
         from ..frames import QueryFrame
 
@@ -167,7 +167,7 @@ class RecordingStore:
     def queried(
         self, query: Query, recording_ids: Collection[str] | None = None
     ) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of a query's result, and the recordings that it reads: all, or those with these ids.
+        """Return the columns of a query's result, and the recordings it reads: all, or those with the given ids.
 
         Raises ``ValueError`` like :meth:`reader`, and ``ReadError`` if a schema is damaged.
         """
@@ -199,8 +199,8 @@ class RecordingStore:
         """Remove old versions, and files left by crashed runs; return the bytes freed.
 
         The newest ``keep`` versions are kept, and those younger than ``older_than_seconds``. If there is something to
-        remove, a new version with the same recordings is published first; it does not count. This object stays at the
-        version that it opened, as far as its files still exist.
+        remove, a new version with the same recordings is published first, in addition to ``keep``. This object stays at
+        its version, as far as its files still exist.
 
         Raises
         ------
@@ -222,11 +222,10 @@ class RecordingStore:
         """Join small files and drop replaced data, in a new version with the same recordings.
 
         Shards smaller than ``min_shard`` bytes are joined, and shards that hold mostly replaced data are rewritten.
-        Chunks are copied unchanged. With ``optimize``, recordings with chunks smaller than this profile are given a new
+        Chunks are copied unchanged. With ``optimize``, recordings with smaller chunks than in this profile get a new
         layout. ``executor``, ``master`` and ``conf`` select where this runs. ``progress`` is as for
-        :meth:`LazyChunkStream.write_rrd`; it restarts for the recordings of each commit. This object stays at the
-        version that it opened. Old versions are kept until :meth:`vacuum`. If there is nothing to do, no version is
-        made.
+        :meth:`LazyChunkStream.write_rrd`; it restarts for the recordings of each commit. This object stays at its
+        version. Old versions are kept until :meth:`vacuum`. If there is nothing to do, no version is made.
 
         Raises
         ------
@@ -275,9 +274,9 @@ class _Entity:
 
 
 def chunks_panel(title: str, chunks: Iterable[Chunk]) -> str:
-    """The entities of a store, the largest first, their chunks as bars on the timeline that most of them have.
+    """A panel of the entities of a store, largest first, with chunks as bars on the most common timeline.
 
-    Headers alone are looked at.
+    Only headers are used.
     """
     entities: dict[str, _Entity] = defaultdict(_Entity)
     timelines: dict[str, TimelineHeader] = {}

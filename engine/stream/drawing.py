@@ -312,10 +312,10 @@ _SMALL: Final = 6.6
 
 
 def draw_plan(sink: Node, title: str, *, inherits: bool = False) -> str:
-    """The plan behind ``sink`` as the text of an SVG: sources on the left, the output on the right.
+    """Draw the plan of ``sink`` as SVG text: sources on the left, the output on the right.
 
-    A step is drawn once, however many ways lead through it. Long labels are shortened, and whole in a tooltip.
-    With ``inherits`` it has the colours of the page that it is a part of.
+    Each step is drawn once. Tooltips have the full text of shortened labels. With ``inherits``, the drawing has the
+    colours of its page.
     """
     return draw_graph(graph_of(sink), title, inherits=inherits)
 
@@ -385,7 +385,7 @@ def stream_panel(sink: Node, *, is_consumed: bool = False) -> str:
     sources = [node.source.describe() for node in nodes if isinstance(node, SourceNode)]
     facts = [counted(len(sources), "source"), counted(len(nodes) - len(sources), "step")]
     if is_consumed:
-        facts.append("consumed: only the stream that was made of it may be used")
+        facts.append("consumed: use the stream that was made from it")
     steps = ((box.kind, shown(box.detail)) for box in map(_box, nodes))
     drawn = len(nodes) <= _MOST_STEPS
     body = draw_plan(sink, "Plan", inherits=True) if drawn else table(["step", ""], steps, len(nodes), kind="grid")

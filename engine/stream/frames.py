@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..execution import Progress
     from ..reports import RunReport
 
-_HINT: Final = "Entities begin with '/', '/imu/**' is /imu and all below; static data comes with static=True."
+_HINT: Final = "Entity paths begin with '/'; '/imu/**' is /imu and all below it; static=True includes static data."
 
 Moment = int | str | datetime | timedelta | np.datetime64 | np.timedelta64
 """A time on a timeline: nanoseconds or a sequence number; or a date and time (text: ISO 8601; without a zone: UTC)."""
@@ -66,10 +66,10 @@ class RowChoices(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FrameRequest(Operator):
-    """The choices of a frame, checked. As an operator it keeps of a chunk only the content of that frame's rows.
+    """The checked arguments of a frame. As an operator, it keeps only the data of the frame's rows.
 
-    It keeps the rows within the times and the components, and the fields of messages, that the columns are made of;
-    static chunks only where they are wanted. Rows never depend on which columns are chosen.
+    It keeps rows within the time range, and the components and fields of messages for the columns; static chunks only
+    with ``static``. The rows do not depend on the columns.
     """
 
     contents: ContentFilter | None = None
@@ -83,12 +83,12 @@ class FrameRequest(Operator):
 
     @classmethod
     def of(cls, contents: Content | None = None, **choices: Unpack[RowChoices]) -> FrameRequest:
-        """The request of a method's arguments; see :meth:`Frames.to_arrow`. Raises ``TypeError``, ``UsageError``."""
+        """Check the arguments of a method; see :meth:`Frames.to_arrow`. Raises ``TypeError`` and ``UsageError``."""
         index, columns = choices.get("index"), choices.get("columns")
         start, end = choices.get("start"), choices.get("end")
         check_argument("index", index, str, type(None))
         if index is None and (start is not None or end is not None):
-            raise UsageError("start and end need a timeline", hint='Give it: index="message_log_time".')
+            raise UsageError("start and end need a timeline", hint='Give one, such as index="message_log_time".')
         checked: dict[str, Any] = {**choices, "start": tick_of("start", start), "end": tick_of("end", end)}
         if columns is not None:
             checked["columns"] = (columns,) if isinstance(columns, str) else tuple(columns)
@@ -96,18 +96,18 @@ class FrameRequest(Operator):
 
     @property
     def names_entities(self) -> bool:
-        """Whether rows may be of several entities, so that column names have to include them."""
+        """Whether rows may belong to several entities."""
         expressions = [] if self.contents is None else " ".join(self.contents.to_exprs()).split()
         return len(expressions) != 1 or expressions[0].endswith("/**")
 
     @property
     def projection(self) -> Projection:
-        """The columns that are looked at."""
+        """The columns to decode."""
         return Projection(self.columns)
 
     @property
     def bounds(self) -> TimeBounds | None:
-        """The times of the rows; None for all rows, whatever timelines they are on."""
+        """The time range of the rows; None for all rows, on any timelines."""
         return None if self.index is None else TimeBounds(self.index, self.start, self.end)
 
     def __call__(self, chunk: Chunk) -> Iterator[Chunk]:
@@ -130,10 +130,10 @@ class FrameRequest(Operator):
         return f"values({wanted})"
 
     def known(self, columns: Schema, singles: frozenset[Origin] | None) -> tuple[Schema, frozenset[Origin]] | None:
-        """Return the columns that a source knows, and those with one value a row; None if they are not sufficient.
+        """Return the known columns of a source, and those with one value per row, or None if chunks must be read.
 
-        That is, for static data; and without ``singles``, unless all wanted columns are of messages (one a row), or the
-        treatment of lists is given.
+        Chunks must be read for static data. Without ``singles``, they must be read unless ``lists`` is given, or all
+        columns are fields of messages, which have one value per row.
         """
         if self.static:
             return None
@@ -150,9 +150,9 @@ class FrameRequest(Operator):
         *,
         entities: Callable[[], Collection[str]] = tuple,
     ) -> ValueSchema:
-        """The columns of the frame, of those there are.
+        """Return the columns of the frame, out of the existing ones.
 
-        Raises ``UsageError`` where one is missing; ``entities`` gives those that may have been meant.
+        Raises ``UsageError`` if one is missing, with suggestions from ``entities``.
         """
         if not list(columns):
             raise self._nothing(entities)
@@ -169,7 +169,7 @@ class FrameRequest(Operator):
         return whole.select(dict.fromkeys([first, *chosen]))
 
     def table(self, chunks: Iterable[Chunk], value_schema: ValueSchema | None = None) -> pa.Table:
-        """The rows of chunks that have come through this operator: ordered by the index, else as they come."""
+        """Return the rows of chunks from this operator, sorted by the index if there is one."""
         data = [chunk.data for chunk in chunks]
         schema = self.schema(*columns_of(data)) if value_schema is None else value_schema
         bounds = None if self.index is None else TimeBounds(self.index)
@@ -179,7 +179,7 @@ class FrameRequest(Operator):
     def warn_of_no_rows(self, table: pa.Table) -> None:
         """Warn (``ReadWarning``) if no row is within the given times."""
         if not table.num_rows and self._times:
-            warnings.warn(f"no row is{self._times} on timeline {self.index!r}", ReadWarning, stacklevel=4)
+            warnings.warn(f"there are no rows{self._times} on timeline {self.index!r}", ReadWarning, stacklevel=4)
 
     @property
     def _times(self) -> str:
@@ -190,11 +190,11 @@ class FrameRequest(Operator):
     def _nothing(self, entities: Callable[[], Collection[str]]) -> UsageError:
         """The error where there is nothing a column could be made of."""
         if self.contents is None:
-            return UsageError(f"the stream has nothing that has rows{self._times}", hint=_HINT)
+            return UsageError(f"the stream has no rows{self._times}", hint=_HINT)
         paths = entities()
         near = f"{self.contents.nearest(paths)} " if paths and not any(map(self.contents.matches, paths)) else ""
-        what = f"nothing on {' '.join(self.contents.to_exprs())}"
-        return UsageError(f"the stream has {what} that has rows{self._times}", hint=f"{near}{_HINT}")
+        what = f" on {' '.join(self.contents.to_exprs())}"
+        return UsageError(f"the stream has no rows{what}{self._times}", hint=f"{near}{_HINT}")
 
     def _overlaps(self, chunk: Chunk) -> bool:
         """Return whether a chunk may have rows within the times, by its header."""
@@ -229,7 +229,7 @@ def _sorted(table: pa.Table, name: str) -> pa.Table:
 
 
 def tick_of(argument: str, value: Moment | None) -> int | None:
-    """The time that an argument means, ns or a sequence number. Raises ``UsageError``, ``TypeError`` for none."""
+    """Convert an argument to ns or a sequence number. Raises ``UsageError``, or ``TypeError`` for other types."""
     if value is None or (hasattr(value, "__index__") and not isinstance(value, bool)):
         return None if value is None else int(value)
     check_argument(argument, value, str, datetime, timedelta, np.datetime64, np.timedelta64)
@@ -239,13 +239,13 @@ def tick_of(argument: str, value: Moment | None) -> int | None:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError as error:
         raise UsageError(
-            f"{argument}: {error}", hint="Write it as 2024-05-01T10:00:00, in UTC or with a zone."
+            f"{argument}: {error}", hint="Write a time such as 2024-05-01T10:00:00, in UTC or with a zone."
         ) from None
     return int(timestamp_ticks([moment])[0])
 
 
 class FrameChoices(RowChoices, total=False):
-    """The keywords of :meth:`Frames.to_arrow` that all methods for frames take."""
+    """The arguments of :meth:`Frames.to_arrow` that all methods for frames accept."""
 
     executor: str | None
     master: str | None
@@ -253,7 +253,7 @@ class FrameChoices(RowChoices, total=False):
 
 
 class Frames(ABC):
-    """The frames of a stream: methods of every :class:`LazyChunkStream`."""
+    """The methods of :class:`LazyChunkStream` that return tables and DataFrames."""
 
     @abstractmethod
     def _table(self, request: FrameRequest, **run: Any) -> pa.Table:
@@ -274,40 +274,41 @@ class Frames(ABC):
         master: str | None = None,
         progress: Progress = None,
     ) -> pa.Table:
-        """Run the pipeline, and give its values as an Arrow table: one row per message (a row of a chunk).
+        """Run the pipeline, and return its values as an Arrow table, with one row per message (row of a chunk).
 
-        Columns are the times, then the fields of messages (``linear_acceleration``) and other components
-        (``scalars``), under the shortest names that mean one thing; see ``docs/dataframes.md``. Missing values
-        are null. Only these values come back from where the pipeline runs.
+        Columns are the times, then the fields of messages (``linear_acceleration``) and other components (``scalars``),
+        with the shortest unambiguous names; see ``docs/dataframes.md``. Missing values are null. Spark returns only
+        these values.
 
         Parameters
         ----------
         contents
-            The entities, as for :meth:`filter`; by default all. Unless they are one entity, by its name, a column
-            ``entity_path`` says which a row is of.
+            The entities, as for :meth:`filter`; by default all. Unless this is the path of one entity, the column
+            ``entity_path`` has the entity of each row.
         index
-            The timeline by which rows are ordered; its column comes first, and rows without it are left out. By default
-            rows are in the order of the stream, on whatever timelines.
+            The timeline that sorts the rows. Its column is the first, and rows without it are left out. By default,
+            rows are in the order of the stream, on any timelines.
         columns
-            The columns wanted, in this order; ``"linear_acceleration.x"`` is a field of a struct. The others are not
-            decoded, as far as the format allows that.
+            The columns, in this order; ``"linear_acceleration.x"`` is a field of a struct. Other columns are not
+            decoded, if the format allows that.
         start, end
-            Rows of the index from ``start`` to before ``end``: nanoseconds or a sequence number, a ``datetime``, a
-            ``datetime64`` or a text in ISO 8601 (without a zone: UTC), a ``timedelta``.
+            The range of the index, without ``end``: nanoseconds or a sequence number, a ``datetime``, a ``datetime64``,
+            ISO 8601 text (in UTC if it has no zone), or a ``timedelta``.
         flatten
-            Give each field of a struct as a column, ``header.stamp.sec``, and not the struct.
+            Make each field of a struct a column (``header.stamp.sec``), instead of the struct.
         static
-            Give static data, too: rows without times.
+            Include static data, as rows without times.
         lists
-            Whether components, beside messages, are columns of lists, as chunks hold them. By default only those of
-            which some row has several values.
+            Whether components other than messages are columns of lists, as in chunks. By default, only components with
+            several values in some row are lists.
 
         Raises
         ------
         UsageError
-            There is no such timeline or column, or nothing at all; ``lists=False`` and a row has several values.
+            There is no such timeline or column, or there are no rows; or a row has several values, with
+            ``lists=False``.
         ReadError, PipelineError
-            As :meth:`to_chunks`.
+            As for :meth:`to_chunks`.
 
         >>> from chunkmill import Chunk, ComponentColumn, LazyChunkStream, TimeColumn
         >>> times = TimeColumn("frame", sequence=[1, 2])
@@ -338,26 +339,26 @@ class Frames(ABC):
         master: str | None = None,
         progress: Progress = None,
     ) -> RunReport:
-        """Run the pipeline into a folder of Parquet files: a folder an entity, with the columns of all its chunks.
+        """Run the pipeline into a folder of Parquet files: a subfolder per entity, with the columns of its chunks.
 
-        :class:`ParquetReader` gives the same chunks again. Guarantees and errors are those of :func:`write_parquet`,
-        which takes several recordings.
+        :class:`ParquetReader` reads the same chunks again. Guarantees and errors are those of :func:`write_parquet`,
+        which accepts several recordings.
         """
         store = StoreEntry("recording", application_id, recording_id)
         given = {"compression": compression, "executor": executor, "master": master, "progress": progress}
         return cast("RunReport", terminal("write_parquet_recording")(self, path, store, **given))
 
     def to_pandas(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> pandas.DataFrame:
-        """Run the pipeline, and give its values as a pandas DataFrame; arguments as for :meth:`to_arrow`.
+        """Run the pipeline, and return its values as a pandas DataFrame; arguments are as for :meth:`to_arrow`.
 
-        The ``index``, where there is one, is the index of the DataFrame. Structs become dictionaries, unless
-        ``flatten`` is set, and lists numpy arrays.
+        The ``index``, if given, is the index of the DataFrame. Structs become dictionaries, unless ``flatten`` is set.
+        Lists become numpy arrays.
         """
         return pandas_of(self.to_arrow(contents, **choices), is_indexed=choices.get("index") is not None)
 
     def to_polars(self, contents: Content | None = None, **choices: Unpack[FrameChoices]) -> polars.DataFrame:
-        """Run the pipeline, and give its values as a polars DataFrame; arguments as for :meth:`to_arrow`.
+        """Run the pipeline, and return its values as a polars DataFrame; arguments are as for :meth:`to_arrow`.
 
-        Raises ``MissingExtraError`` where polars is not installed (the extra ``polars``).
+        Raises ``MissingExtraError`` if polars is not installed (the extra ``polars``).
         """
         return polars_of(self.to_arrow(contents, **choices))

@@ -27,12 +27,12 @@ class StoreVersion:
 
     @property
     def store(self) -> StoreEntry:
-        """The recording that the shards belong to."""
+        """The recording in the shards."""
         return StoreEntry("recording", self.application_id, self.recording_id)
 
 
 class Kept(ABC):
-    """The store of recordings that keeps the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
+    """The store of recordings with the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
 
     version: StoreVersion
     """The number of the open version."""
@@ -43,4 +43,4 @@ class Kept(ABC):
 
     @abstractmethod
     def vacuum(self, keep: int) -> int:
-        """Remove what only versions older than the newest ``keep`` need, and return the bytes freed."""
+        """Remove versions older than the newest ``keep``, with their files, and return the bytes freed."""

@@ -88,16 +88,16 @@ _CONSUMED = "This stream has already been consumed by a pipeline operation (e.g.
 
 
 class LazyChunkStream(Frames):
-    """A lazy pipeline over chunks: they are read, transformed and written when a terminal runs, not before.
+    """A lazy pipeline over chunks, which are read, transformed and written only when a terminal runs.
 
     Builders (``filter``, ``drop``, ``split``, ``merge``, ``map``, ``flat_map``) consume the streams they are called on.
     Afterwards, use only the new stream; the old one raises ``ValueError``. Terminals (``to_chunks``, iteration,
     ``write_rrd``) do not consume a stream. Each runs the pipeline again.
 
-    Order: the chunks of a source keep their order. A merge gives the first input's chunks, then the second's, and so
-    on; if it merges branches of one split, the chunks are in the order of their source. Two runs over the same bytes
-    give the same chunks in the same order, with every executor. Ids of new chunks and rows ascend in that order. Except
-    for the start time that they contain, they are the same in every run and every attempt of a task.
+    Order: the chunks of a source keep their order. A merge yields the chunks of the first input, then those of the
+    second, and so on; merged branches of one split have the order of their source. Two runs over the same bytes give
+    the same chunks in the same order, with every executor. Ids of new chunks and rows ascend in that order. Except for
+    the start time in them, ids are the same in every run and every try of a task.
 
     >>> from chunkmill import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
@@ -240,7 +240,7 @@ class LazyChunkStream(Frames):
 
         ``output_mode`` sets the output: ``"drop_unmatched"`` gives only the results of lenses, ``"forward_unmatched"``
         also the chunks and columns that no lens matches, and ``"forward_all"`` also the originals. Entities that
-        ``content`` does not match pass unchanged. ``on_error`` decides about a chunk on which a lens fails. With
+        ``content`` does not match pass unchanged. ``on_error`` applies to chunks on which a lens fails. With
         ``"raise"`` the run fails, and the error names entity, component, selector and chunk. With ``"skip"`` the chunk
         is left out and logged. With ``"quarantine"`` it is left out, and once the run has succeeded, the chunk and its
         error become a row of the Lance table at ``quarantine``.
@@ -252,7 +252,7 @@ class LazyChunkStream(Frames):
 
     @staticmethod
     def merge(*streams: LazyChunkStream) -> LazyChunkStream:
-        """All chunks of any number of streams. No source is read twice."""
+        """Merge the chunks of any number of streams. No source is read twice."""
         for i, stream in enumerate(streams):
             if not isinstance(stream, LazyChunkStream):
                 raise AttributeError(f"expected a LazyChunkStream, got a '{type(stream).__name__}' object")
@@ -272,8 +272,8 @@ class LazyChunkStream(Frames):
     ) -> list[Chunk]:
         """Run the pipeline and return its chunks.
 
-        On Spark, chunks of 1 KiB or more stay in scratch until they are used.
-        If :meth:`from_iter` got a list or tuple and chunks are only selected from it, the results are the same objects.
+        On Spark, chunks of 1 KiB or more stay in scratch until they are used. If chunks are only selected from a list
+        or tuple of :meth:`from_iter`, the results are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
         if chosen == "inline" or needs_no_task(self._live_node()):
@@ -305,9 +305,9 @@ class LazyChunkStream(Frames):
         """Run the pipeline into one RRD file with a footer, or with ``shards`` into a folder of them.
 
         Guarantee: the file appears complete or not at all. Until then an existing file of that name is kept. Chunks
-        that no operator touched are copied without being decoded. A folder must be new or empty. It appears with all
-        its shards (``shard-00000.rrd`` …). Each shard is a complete RRD of the same recording, so nothing has to be
-        joined. A shard has at most ``shard_bytes``; a larger chunk gets a shard of its own.
+        that no operator changes are copied without decoding. A folder must be new or empty. It appears with all its
+        shards (``shard-00000.rrd`` …). Each shard is a complete RRD of the same recording, of at most ``shard_bytes``;
+        a larger chunk gets its own shard.
 
         Raises
         ------
@@ -392,10 +392,10 @@ class LazyChunkStream(Frames):
         master: str | None = None,
         progress: Progress = None,
     ) -> ChunkStore:
-        """Run the pipeline into a :class:`ChunkStore`. Its chunks are on disk, so it may be larger than memory.
+        """Run the pipeline into a :class:`ChunkStore` on disk, which may be larger than memory.
 
-        By default it is in the scratch folder while it is used. With ``into`` it is kept in that folder, as a new
-        version of a :class:`RecordingStore` that holds only this recording, in shards of about ``shard_bytes`` bytes.
+        By default the store is in the scratch folder while it is used. With ``into`` it is kept in that folder, as a
+        new version of a :class:`RecordingStore` with only this recording, in shards of about ``shard_bytes`` bytes.
 
         ``optimize`` is an :class:`OptimizationProfile`. Without one, chunks are only split and merged as the viewer
         does on insertion.
@@ -425,14 +425,12 @@ class LazyChunkStream(Frames):
         uncompressed_size, digest`` (the location). :data:`~chunkmill.engine.execution.COLUMNS` has their types.
 
         Without ``payload``, rows refer to parts, which are files of chunks. The first action on the frame runs the
-        pipeline and writes the parts. Further actions, and frames derived from this one, see the same rows. Parts are
-        in the scratch folder until the Spark session or this Python process ends. With ``into`` they are kept in that
-        new folder, with a digest of each chunk that is verified on reading; you may then save the rows and use them
-        later.
+        pipeline and writes the parts. Later actions, and frames derived from this one, use the same rows. Parts are in
+        the scratch folder until the Spark session or this Python process ends. With ``into``, parts are kept in that
+        new folder, with digests of chunks that are verified on reading. You can then save the rows, and use them later.
 
         With ``payload`` each row contains its chunk as an Arrow IPC stream of less than 64 MiB. Larger chunks are split
-        into chunks of fewer rows. Nothing is stored. Each action runs the pipeline again, and gives the same chunks
-        with the same ids.
+        into chunks of fewer rows. Nothing is stored. Each action runs the pipeline again, with the same chunks and ids.
 
         Sources are divided into splits immediately. Errors of tasks are raised as Spark's ``PythonException``, whose
         text contains the error of chunkmill and its code. ``spark`` is the session to use, by default
@@ -453,7 +451,7 @@ class LazyChunkStream(Frames):
         streamed = rows_in(self._live_node())
         if streamed is not None:
             if not payload:
-                raise UsageError("rows of from_stream contain chunks", hint="Ask for that: to_spark(payload=True).")
+                raise UsageError("rows of from_stream contain chunks", hint="Call to_spark(payload=True).")
             return transformed_frame(streamed, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
         session = spark or terminal("get_session")()
@@ -520,15 +518,15 @@ class LazyChunkStream(Frames):
 
 
 def by_chunk_id(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """The order of a store."""
+    """The sort key of chunks in a store."""
     return tuple(sorted(chunks, key=lambda c: c.id.lower()))
 
 
 class StoredChunks:
     """The base of :class:`ChunkStore` and :class:`LazyStore`.
 
-    ``silent_columns`` are headers of columns that no chunk's header names, because they hold nothing but nulls;
-    ``kept`` is what a kept store shows.
+    ``silent_columns`` are headers of columns with only nulls, which no header of a chunk has. ``kept`` is the kept
+    store, if any.
     """
 
     def __init__(
@@ -549,7 +547,7 @@ class StoredChunks:
         return Schema.from_headers(chain((c.header for c in self._chunks), self._silent))
 
     def segment(self, segment_id: str) -> HeldRecording:
-        """Return the chunks as a segment that queries run on."""
+        """Return the chunks as a segment for queries."""
         return cast("HeldRecording", terminal("segment_of")(self, segment_id))
 
     def summary(self) -> str:
@@ -575,19 +573,19 @@ class StoredChunks:
         executor: str | None = None,
         ctx: datafusion.SessionContext | None = None,
     ) -> datafusion.DataFrame:
-        """The rows of the recording by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
+        """Return the rows of the recording by an index, as a DataFrame of DataFusion; see :meth:`DatasetEntry.reader`.
 
-        There is no column ``rerun_segment_id``. ``contents`` are the entities, by default all but properties; ``ctx``
-        is the context that evaluates it, by default one of its own; ``executor`` says who reads. No chunk is read
-        before rows are wanted.
+        There is no column ``rerun_segment_id``. ``contents`` are the entities, by default all except properties.
+        ``ctx`` is the DataFusion context, by default a new one. ``executor`` selects where chunks are read. Chunks are
+        read only when rows are requested.
 
         Raises
         ------
         TypeError
             ``contents`` or ``using_index_values`` has another type.
         ValueError
-            There is no such index; index values are given twice, or without an index; or chunks have a component in
-            types that do not go together.
+            There is no such index; index values are given twice, or without an index; or the types of a component in
+            chunks conflict.
         """
         rows: datafusion.DataFrame = terminal("read_rows")(
             self,
@@ -636,18 +634,18 @@ class StoredChunks:
         return self.stream().write_lerobot(path, spec, recording_id=recording_id, append=append, progress=progress)
 
     def versions(self) -> list[StoreVersion]:
-        """All versions of a kept store, oldest first; none for one in scratch, in memory or in an RRD."""
+        """All versions of a kept store, oldest first; none for a store in scratch, in memory or in an RRD."""
         return [] if self._kept is None else self._kept.versions()
 
     def vacuum(self, keep: int = 1) -> int:
-        """Remove what only versions older than the newest ``keep`` need; gives the bytes freed. For a kept store.
+        """Remove versions of a kept store older than the newest ``keep``, with their files; return the bytes freed.
 
-        If there is something to remove, a version with the same chunks is published first; it is not counted.
+        If there is something to remove, a version with the same chunks is published first, in addition to ``keep``.
 
         Raises
         ------
         WriteError
-            Another process writes to the store, or it cannot be written. Nothing was removed then.
+            Another process writes to the store, or it cannot be written. No file was removed.
         """
         return 0 if self._kept is None else self._kept.vacuum(keep)
 
@@ -683,8 +681,8 @@ class ChunkStore(StoredChunks):
         """A store of the given chunks, in memory. Nothing is merged or split.
 
         Chunks without rows or components, and duplicates, are left out. Static chunks that newer ones overwrite
-        completely are dropped. Raises ``ReadError`` when a chunk's row ids do not ascend, ``AttributeError`` for
-        anything but a chunk.
+        completely are dropped. Raises ``ReadError`` if the row ids of a chunk do not ascend, ``AttributeError`` for
+        objects that are not chunks.
         """
         from ..optimisation import OptimizationProfile, optimised
 
@@ -727,7 +725,7 @@ def write_stores(
     conf: dict[str, str] | None = None,
     progress: Progress = None,
 ) -> RunReport:
-    """Run several streams into one RRD file, each as a store of its own; see :meth:`LazyChunkStream.write_rrd`."""
+    """Run several streams into one RRD file, each as its own store; see :meth:`LazyChunkStream.write_rrd`."""
     with progress_shown(progress, str(path)) as listener:
         pairs = list(streams)
         executor = executor_of(executor, *(sink_of(stream) for _, stream in pairs))
@@ -737,7 +735,7 @@ def write_stores(
 
 
 def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: str | None = None) -> PlannedRecording:
-    """An RRD of several streams, each a store of its own, ready to be run: sources are opened and divided here."""
+    """Plan an RRD of several streams, each as its own store. This opens and divides the sources."""
     pairs = [(store, stream) for store, stream in streams]
     if not pairs:
         raise UsageError("an RRD file needs at least one store")
@@ -752,26 +750,26 @@ def plan_recording(path: str | os.PathLike[str], streams: Streams, *, executor: 
 
 
 def plan_outputs(stores: Streams, *, executor: str | None = None) -> list[tuple[StoreEntry, Plan]]:
-    """Several stores of one recording, as :func:`plan_recording` makes them ready."""
+    """Plan several stores of one recording, like :func:`plan_recording`."""
     return [(store, stream._plan(executor)) for store, stream in stores]  # noqa: SLF001 (same module)
 
 
 def framed(stream: LazyChunkStream, request: FrameRequest) -> LazyChunkStream:
-    """The stream of what a frame is made of: its chunks are for :meth:`ValueSchema.batches`. Does not consume."""
+    """Return the stream of the chunks for a frame, for :meth:`ValueSchema.batches`. Does not consume the stream."""
     node = stream._live_node()  # noqa: SLF001 (same module)
     return LazyChunkStream(OperatorNode(request, within_contents(node, request)))
 
 
 def value_schema(stream: LazyChunkStream, request: FrameRequest) -> ValueSchema:
-    """The schema of the rows of a frame, before they are read; see :func:`value_columns`."""
+    """Return the schema of a frame before its rows are read; see :func:`value_columns`."""
     return request.schema(*value_columns(stream, request), entities=lambda: known_entities(sink_of(stream)))
 
 
 def value_columns(stream: LazyChunkStream, request: FrameRequest) -> tuple[Schema, frozenset[Origin]]:
     """Return the columns for a frame, and the components with at most one value in every row.
 
-    The source gives them, if it can and only filters of entities are behind it. Otherwise the pipeline is run for it,
-    here.
+    They come from the source, if it knows them and only filters of entities follow it. Otherwise the pipeline runs
+    once, in this process.
     """
     columns = known_columns(sink_of(stream), request)
     if columns is not None:
@@ -785,16 +783,16 @@ def sink_of(stream: LazyChunkStream) -> Node:
 
 
 def other_sources(sink: Node) -> list[LazyChunkStream]:
-    """Return streams of the files upstream of a node that have no messages to copy."""
+    """Return streams of those source files of a node whose messages cannot be copied."""
     nodes = [node for node in nodes_of(sink) if isinstance(node, SourceNode)]
     return [LazyChunkStream(node) for node in nodes if node.source.paths() and node.source.records() is None]
 
 
 def task_plan(stream: LazyChunkStream) -> Plan:
-    """The plan of a stream for tasks. It warns of no source that it takes nothing of: ``Plan.nothing`` has them."""
+    """Compile a stream for tasks. Without warnings about sources with nothing selected: ``Plan.nothing`` has them."""
     return compile_plan(sink_of(stream), travelling)
 
 
 def single_tasks(stream: LazyChunkStream) -> list[Plan]:
-    """Return each task of a stream as a plan of its own, with only the data that it needs."""
+    """Return each task of a stream as a separate plan, with only the data it needs."""
     return task_plan(stream).singles()

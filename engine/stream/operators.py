@@ -61,9 +61,9 @@ class ContentFilter:
 
     @classmethod
     def of(cls, content: Content) -> ContentFilter:
-        """Make a filter of an argument: a filter, an expression, or several expressions.
+        """Make a filter from an argument: a filter, an expression, or several expressions.
 
-        Raises ``TypeError`` for others.
+        Raises ``TypeError`` for other objects.
         """
         return content_filter(content)
 
@@ -74,7 +74,7 @@ class ContentFilter:
 
     @classmethod
     def nothing(cls) -> ContentFilter:
-        """No entity."""
+        """A filter that includes no entity."""
         return cls()
 
     def include(self, path: str, *, subtree: bool = False) -> ContentFilter:
@@ -201,12 +201,12 @@ Components = DescriptorLike | str | Iterable[DescriptorLike | str]
 
 
 class Operator(ABC):
-    """One step of a pipeline."""
+    """A step of a pipeline."""
 
     __slots__ = ()
 
     has_fates: ClassVar[bool] = False
-    """Whether :meth:`fate` may say of a chunk that it is not looked into."""
+    """Whether :meth:`fate` may return ``PASSED_ON`` or ``LEFT_OUT``."""
 
     @abstractmethod
     def __call__(self, chunk: Chunk) -> Iterable[Chunk]:
@@ -217,7 +217,7 @@ class Operator(ABC):
         """One line for the plan."""
 
     def fate(self, kind: ChunkKind) -> Fate:  # noqa: ARG002
-        """Return the fate of a chunk that is not here: never more than the chunk itself, unless it is looked into."""
+        """Return the outcome for an unread chunk, by its header facts."""
         return Fate.LOOKED_INTO
 
 
@@ -367,7 +367,7 @@ class FlatMap(Operator):
 
 
 def as_chunk(value: object) -> Chunk:
-    """``value`` if it is a chunk; else the error that Rerun raises for it, in plainer words."""
+    """Return ``value`` if it is a chunk, or else raise ``AttributeError``, like Rerun."""
     if not isinstance(value, Chunk):
         raise AttributeError(
             f"expected a Chunk, but the function or iterator returned a '{type(value).__name__}' object"

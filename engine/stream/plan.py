@@ -97,11 +97,11 @@ class _Kept:
 
 @dataclass(frozen=True, eq=False)
 class Plan(Work):
-    """A pipeline ready to run: its tasks, and the function that each runs.
+    """A compiled pipeline: its tasks, and the function that runs them.
 
-    ``sources`` are in the order of the output; ``consumers`` maps the index of a node to those fed by it, the sink
-    being the node without consumers. A plan pickles, and is what a Spark task gets. ``nothing`` says why
-    nothing of a source is chosen, as far as it is known before it is read.
+    ``sources`` are in the order of the output. ``consumers`` maps the index of a node to its downstream nodes; the sink
+    has none. Plans can be pickled for Spark tasks. ``nothing`` has the reason why no data of a source is selected, if
+    known before reading.
     """
 
     sources: tuple[Source[Any], ...]
@@ -112,16 +112,16 @@ class Plan(Work):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """One task a split, in output order."""
+        """One task per split, in output order."""
         return [Task(i, split.label, split.size) for i, (_, split) in enumerate(self.splits)]
 
     def run(self, index: int) -> Iterator[Chunk]:
-        """The chunks that task ``index`` gives, in order."""
+        """Yield the chunks of task ``index``, in order."""
         at, split = self.splits[index]
         yield from self._fused(at, held(self.sources[at].read(split)))
 
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks made from those given, as if its one source gave them."""
+        """Yield the output for the given chunks, as if they came from its only source."""
         return self._fused(0, chunks)
 
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -137,7 +137,7 @@ class Plan(Work):
                 yield from timed(chain(chunk), OPERATE)
 
     def pieces(self, index: int) -> Iterator[Piece]:
-        """The pieces of task ``index``, in order: chunks, and between them runs of messages that nothing looks into."""
+        """Yield the output of task ``index`` in order: chunks, and between them runs of unread messages."""
         at, split = self.splits[index]
         source, chain = self.sources[at], self.chains[at]
         if not (source.has_runs and chain.may_pass_on):
@@ -150,20 +150,20 @@ class Plan(Work):
                 yield from self._fused(at, piece)
 
     def some(self, splits: Sequence[tuple[int, Split]], first: int) -> Plan:
-        """Return the plan of tasks over some splits; ``first`` is the number of the first task in this plan."""
+        """Return the plan for some of the splits; ``first`` is the number of its first task in this plan."""
         return replace(self, splits=splits, ids=self.ids.after(first))
 
     def singles(self) -> list[Plan]:
-        """Return each task as a plan of its own, with only the data that it needs."""
+        """Return each task as a separate plan, with only the data it needs."""
         return [self.some((split,), i) for i, split in enumerate(self.splits)]
 
     def minter(self, index: int) -> Minter:
-        """The source of ids for the chunks that a task makes."""
+        """Return the source of ids for the chunks of a task."""
         return self.ids.task(index)
 
     @property
     def later(self) -> RunIds:
-        """The ids of what is made of the chunks."""
+        """The ids for later work on the chunks."""
         return self.ids.after(len(self.splits))
 
     def whole_run(self, index: int) -> Run | None:
@@ -173,7 +173,7 @@ class Plan(Work):
         return source.whole_run(split, chain.fate) if source.has_runs and chain.may_pass_on else None
 
     def source_paths(self) -> set[str]:
-        """The files of the sources, if these know them."""
+        """Return the known files of the sources."""
         return {path for source in self.sources for path in source.paths()}
 
 
@@ -182,7 +182,7 @@ MOST_PLANNED: Final = 64
 
 
 class PlannedInTasks:
-    """In the context while the driver plans very many recordings, one at a time."""
+    """A context marker: the driver plans very many recordings, one at a time."""
 
 
 def compile_plan(
@@ -190,7 +190,7 @@ def compile_plan(
 ) -> Plan:
     """Fuse everything between the sources and ``sink``, and divide the sources into splits.
 
-    With ``runs``, sources from which only whole chunks are selected pass them on unread if they can.
+    With ``runs``, sources pass on whole selected chunks unread, if they can.
     """
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
@@ -251,17 +251,17 @@ _MESSAGE_TIMES: Final = ("message_log_time", "message_publish_time")
 
 @dataclass(frozen=True, slots=True)
 class CopiedRecords:
-    """A file whose messages are copied as they are stored, without those that the filters behind it leave out."""
+    """A file whose messages are copied unchanged, after the filters that follow it."""
 
     records: RecordSource
     chain: Chain
 
     def wants(self, channel: RecordChannel) -> bool:
-        """Return whether messages of a channel are kept: some entity at which they come out is."""
+        """Return True if messages of a channel are kept, because one of their entities is."""
         return any(self._keeps(entity, is_static=False) for entity in self.records.entities(channel))
 
     def wants_entity(self, entity: str) -> bool:
-        """Return whether static data at an entity is kept."""
+        """Return True if static data of an entity is kept."""
         return self._keeps(entity, is_static=True)
 
     def _keeps(self, entity: str, *, is_static: bool) -> bool:
@@ -272,7 +272,7 @@ class CopiedRecords:
 def copied_records(sink: Node) -> list[CopiedRecords] | None:
     """Return the files upstream of a node if only filters of entities and merges follow them; None otherwise.
 
-    None, too, if one of the sources has no messages to copy.
+    Also return None if a source has no messages to copy.
     """
     consumers: dict[Node, list[Node]] = defaultdict(list)
     sources: list[SourceNode] = []
@@ -290,7 +290,7 @@ def copied_records(sink: Node) -> list[CopiedRecords] | None:
 
 
 def source_records(sink: Node) -> list[CopiedRecords]:
-    """Return the files upstream of a node whose messages could be copied, whether their chunks are used or not."""
+    """Return the files upstream of a node whose messages can be copied, even if their chunks are not used."""
     sources = [node.source for node in nodes_of(sink) if isinstance(node, SourceNode)]
     everything = Chain((Step(None, None, (), (), True),))
     return [CopiedRecords(file, everything) for source in sources for file in source.records() or ()]
@@ -442,7 +442,7 @@ def local_bytes(sinks: Iterable[Node]) -> int | None:
 
 
 def executor_of(given: str | None, *sinks: Node) -> str:
-    """The executor of a run of streams, by their last nodes; ``auto`` is chosen by the files that they read."""
+    """Return the executor for streams, given by their last nodes; ``auto`` depends on the files they read."""
     return executor_for(given, lambda: local_bytes(sinks), own_functions=any(map(calls_functions, sinks)))
 
 
@@ -504,7 +504,7 @@ def rows_in(sink: Node) -> DataFrame | None:
 
 
 def explain_plan(sink: Node, plan: Plan) -> str:
-    """Sources with their splits, the operators fused into the stage, and whether payloads are decoded in it."""
+    """Describe the sources with their splits, the operators of the fused stage, and where payloads are decoded."""
     splits = [sum(1 for at, _ in plan.splits if at == i) for i in range(len(plan.sources))]
     sizes = [sum(s.size for at, s in plan.splits if at == i) for i in range(len(plan.sources))]
     lines = [f"Pipeline: {len(plan.sources)} source(s), {len(plan.splits)} split(s), 1 stage"]
@@ -552,7 +552,7 @@ def _line(node: Node) -> str:
 def _decoding(sink: Node) -> str:
     decoding = sorted({_line(node) for node in nodes_of(sink) if decodes(node)})
     if not decoding:
-        return "passed through undecoded wherever the source keeps them encoded"
+        return "passed through undecoded if the source stores them encoded"
     return "decoded by " + "; ".join(decoding)
 
 

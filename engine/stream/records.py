@@ -27,7 +27,7 @@ MESSAGE_HEAD: Final = np.dtype(
 
 
 class RecordSchema(NamedTuple):
-    """The definition of a type of messages."""
+    """The definition of a message type."""
 
     name: str
     encoding: str
@@ -46,9 +46,8 @@ class RecordChannel(NamedTuple):
 class Records(NamedTuple):
     """Messages in the order of their container.
 
-    ``starts`` and ``lengths`` are the bytes of the data of each in ``arena``; ``heads`` are their heads
-    (``MESSAGE_HEAD``), with the channel ids of the source. With ``framed``, the 31 bytes before the data of each are
-    that head.
+    ``starts`` and ``lengths`` locate the data of each message in ``arena``. ``heads`` are the heads (``MESSAGE_HEAD``),
+    with the channel ids of the source. With ``framed``, the head is also in ``arena``, in the 31 bytes before the data.
     """
 
     arena: Bytes
@@ -58,14 +57,14 @@ class Records(NamedTuple):
     framed: bool
 
     def at(self, which: npt.NDArray[np.bool_]) -> Records:
-        """Return the messages for which ``which`` is true."""
+        """Select the messages for which ``which`` is true."""
         if which.all():
             return self
         return Records(self.arena, self.starts[which], self.lengths[which], self.heads[which], self.framed)
 
 
 class ExtraPlace(NamedTuple):
-    """The place of an Attachment or Metadata record in a file, and its length with its head."""
+    """The place of an Attachment or Metadata record in a file, and its length including the head."""
 
     offset: int
     length: int
@@ -73,9 +72,9 @@ class ExtraPlace(NamedTuple):
 
 @dataclass(slots=True)
 class RecordFacts:
-    """The facts of a recording beside its messages, as far as they are known: channels by id, and other records.
+    """The known facts of a recording other than messages: channels by id, and other records.
 
-    ``schemas`` and ``schema_ids``, by channel, are those of an MCAP, whose chunks repeat them.
+    ``schemas`` and ``schema_ids`` (by channel) are those of an MCAP, whose chunks repeat them.
     """
 
     channels: dict[int, RecordChannel] = field(default_factory=dict)
@@ -87,9 +86,9 @@ class RecordFacts:
 
 @dataclass(frozen=True, slots=True)
 class RecordUnit:
-    """A part of a source that is read by itself: ``size`` bytes of records, uncompressed, about.
+    """A separately readable part of a source: about ``size`` bytes of uncompressed records.
 
-    ``start`` and ``end`` are the first and the last log time in it, ns; None if they are unknown.
+    ``start`` and ``end`` are its first and last log time in ns, or None if unknown.
     """
 
     split: Any
@@ -99,9 +98,9 @@ class RecordUnit:
 
 
 class CompressedChunk(NamedTuple):
-    """A chunk of an MCAP that can be copied as it is stored: ``length`` bytes at ``offset``, its indexes right behind.
+    """A chunk of an MCAP that can be copied unchanged: ``length`` bytes at ``offset``, followed by its indexes.
 
-    ``indexes`` has of each message index the channel, its offset behind ``offset``, and the number of messages.
+    ``indexes`` has, for each message index, its channel, offset relative to ``offset``, and number of messages.
     """
 
     offset: int
@@ -118,7 +117,7 @@ class CompressedChunk(NamedTuple):
 class RecordOutline(NamedTuple):
     """The content of a source before its messages are read.
 
-    ``profile`` is None if it is not known yet. ``units`` are in the order of the source, and have all its messages. If
+    ``profile`` is None if unknown. ``units`` are in the order of the source, and have all its messages. If
     ``is_complete``, ``facts`` has all channels.
     """
 
@@ -129,9 +128,9 @@ class RecordOutline(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """An Attachment or Metadata record: its bytes in pieces, the head included, and fields for its index.
+    """An Attachment or Metadata record: its bytes in pieces, including the head, and the fields of its index.
 
-    Times are in ns, ``data_size`` in bytes; of metadata only the name is used.
+    Times are in ns, ``data_size`` in bytes. For metadata, only the name is used.
     """
 
     is_attachment: bool
@@ -145,7 +144,7 @@ class Extra(NamedTuple):
 
 
 class RecordSource(ABC):
-    """The messages of one file as they are stored. It pickles."""
+    """The stored messages of one file. Can be pickled."""
 
     path: str
 
@@ -155,20 +154,20 @@ class RecordSource(ABC):
 
     @abstractmethod
     def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
-        """Yield the messages of some units in their order, and the place of their unit among these.
+        """Yield the messages of some units, in order, each with the position of its unit in ``units``.
 
-        Only messages that the options of the source choose. New facts are added to ``facts``. Runs in a task. Raises
+        Only messages selected by the options of the source. New facts are added to ``facts``. Runs in a task. Raises
         ``ReadError``.
         """
 
     @abstractmethod
     def entities(self, channel: RecordChannel) -> set[str]:
-        """Return the entities at which messages of a channel come out."""
+        """Return the entities with the messages of a channel."""
 
     def stored(self) -> list[CompressedChunk] | None:
-        """Return the chunks of the file, if they can be copied as they are, whole; by default None."""
+        """Return the chunks of the file if they can be copied unchanged, or None, the default."""
         return None
 
     def extras(self, facts: RecordFacts, entities: Callable[[str], bool]) -> Iterator[Extra]:  # noqa: ARG002
-        """Yield attachments and metadata that the options choose, at entities that are wanted. Raises ``ReadError``."""
+        """Yield the selected attachments and metadata at wanted entities. Raises ``ReadError``."""
         yield from ()

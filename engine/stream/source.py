@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of a source that one task reads by itself. Readers subclass it with what they need; it pickles.
+    """A part of a source that one task reads. Readers add fields in a subclass. Can be pickled.
 
-    ``label`` names it to a person (``drive.mcap [2/7]``), ``size`` is the number of source bytes it covers.
+    ``label`` is its name in messages (``drive.mcap [2/7]``), ``size`` its number of source bytes.
     """
 
     label: str
@@ -52,21 +52,21 @@ class SourceLike(Protocol, Generic[S]):
 
 
 class Source(ABC, Generic[S]):
-    """A place chunks come from. Sources pickle: they travel to the tasks that read their splits.
+    """A source of chunks. It is pickled for the tasks that read its splits.
 
-    Guarantee: the chunks of all splits, in the order of :meth:`splits` and within a split in the order of
-    :meth:`read`, are the source's chunks in order; the same for every run over the same bytes.
+    Guarantee: the chunks of the source are those of its splits, in the order of :meth:`splits` and :meth:`read`. They
+    are the same in every run over the same bytes.
 
-    Three methods are enough. The others declare further abilities of a source; by default, nothing.
+    Only ``describe``, ``splits`` and ``read`` are required. Other methods add optional abilities.
     """
 
     __slots__ = ()
 
     has_runs: ClassVar[bool] = False
-    """Whether :meth:`run_splits`, :meth:`whole_run` and :meth:`pieces` may pass messages on."""
+    """Whether :meth:`run_splits`, :meth:`whole_run` and :meth:`pieces` may pass on unread messages."""
 
     nothing: ReadWarning | None = None
-    """The reason that the source's own options choose nothing, if that is known once it has divided itself."""
+    """The reason why the options of the source select nothing, if known after :meth:`splits`."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -74,74 +74,74 @@ class Source(ABC, Generic[S]):
 
     @abstractmethod
     def splits(self) -> Sequence[S]:
-        """Divide the source; runs on the driver, reads heads and indexes only. Raises ``ReadError``."""
+        """Divide the source. Runs on the driver, and reads only heads and indexes. Raises ``ReadError``."""
 
     @abstractmethod
     def read(self, split: S) -> Iterator[Chunk]:
         """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
 
     def undivided(self) -> Sequence[S] | None:
-        """Return splits for which a store gets no request, if a task can find out the rest by itself."""
+        """Return splits made without requests to an object store, if tasks can find out the rest."""
         return None
 
     def paths(self) -> Sequence[str]:
-        """Return the files that are read; by default none are known."""
+        """Return the known source files; by default none."""
         return ()
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Source[Any]:  # noqa: ARG002
-        """Return the same source without the entities (canonical paths) for which ``wanted`` is false, if it can."""
+        """Return the source without the entities (canonical paths) for which ``wanted`` is false, if possible."""
         return self
 
     def projected(self, request: FrameRequest) -> Source[Any]:  # noqa: ARG002
-        """Return the same source for a frame: with all of its rows, and at least what its columns are made of."""
+        """Return the source for a frame: with all its rows, and at least the data for its columns."""
         return self
 
     def entities(self) -> Collection[str] | None:
-        """Return all entities, those included that nobody looks at; None if only reading the chunks shows them."""
+        """Return all entities, used or not, or None if this requires reading chunks."""
         return None
 
     def columns(self) -> tuple[Schema, frozenset[Origin] | None] | None:
         """Return the columns of chunks with times, and the components with at most one value in every row.
 
-        None if only reading the chunks shows them.
+        Return None if this requires reading chunks.
         """
         return None
 
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[Split] | None:  # noqa: ARG002
-        """Return splits of only those chunks that are passed on, in order; None if some fate is not known."""
+        """Return splits with only the chunks that pass unchanged, in order, or None if an outcome is unknown."""
         return None
 
     def whole_run(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Run | None:  # noqa: ARG002
-        """Return the messages of a split, if nothing looks into any of them; else, or if that is not known, None."""
+        """Return the messages of a split if none of them has to be read, or else None."""
         return None
 
     def pieces(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:  # noqa: ARG002
-        """Yield a split in order: runs of unread messages, and between them the chunks to look into.
+        """Yield a split in order: runs of unread messages, and between them the chunks to read.
 
-        Where runs are not known, all chunks, used or not.
+        By default, yield all chunks, used or not.
         """
         yield self.read(split)
 
     def records(self) -> Sequence[RecordSource] | None:
-        """Return the files whose messages can be copied as they are stored, in order; by default None."""
+        """Return the files whose messages can be copied unchanged, in order, or None, the default."""
         return None
 
     @property
     def is_held(self) -> bool:
-        """Whether the chunks are in a list or tuple: keeping them takes no more memory."""
+        """Whether the chunks are in a list or tuple, so that keeping them needs no more memory."""
         return False
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:  # noqa: ARG002
-        """Return a source of the same chunks that tasks can read: those of this process are written to scratch.
+        """Return a source of the same chunks for tasks. Chunks of this process are written to scratch.
 
-        Unless ``whole``, those that :meth:`spooled_pieces` writes may stay.
+        Unless ``whole``, chunks for :meth:`spooled_pieces` are not written.
         """
         return self
 
     def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]] | None:
-        """Return a source that tasks can read, and its splits, written as they are taken.
+        """Return a source for tasks, and its splits, which are written on demand.
 
-        There need be no end of them. None if the source has no chunks of this process.
+        The splits may be endless. Return None if the source has no chunks of this process.
         """
         return None
 
@@ -183,7 +183,7 @@ def travelling_in_pieces(source: Source[Any]) -> Source[Any]:
 
 
 class PlaceholderSource(Source[Split]):
-    """No chunks at all, for looking at a pipeline without an input."""
+    """An empty source, to examine a pipeline without an input."""
 
     def describe(self) -> str:
         """One line for the plan."""
@@ -201,8 +201,7 @@ class PlaceholderSource(Source[Split]):
 class IteratedSource(Source[Split]):
     """Chunks of an iterable; see :meth:`LazyChunkStream.from_iter`.
 
-    Order: the iterable's. Restart: it is iterated again; what can be iterated once (a generator) raises
-    ``UsageError`` then.
+    Order: that of the iterable. Restart: it is iterated again; a generator then raises ``UsageError``.
     """
 
     def __init__(self, chunks: Iterable[Chunk]) -> None:
@@ -216,11 +215,11 @@ class IteratedSource(Source[Split]):
         return "from_iter"
 
     def splits(self) -> Sequence[Split]:
-        """One split, read in this process."""
+        """Return one split, which is read in this process."""
         return [Split("from_iter", 0)]
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
-        """All chunks."""
+        """Yield all chunks."""
         chunks = iter(self._chunks)
         if chunks is self._taken:
             raise UsageError(
@@ -233,7 +232,7 @@ class IteratedSource(Source[Split]):
 
     @property
     def is_held(self) -> bool:
-        """Whether the chunks are in a list or tuple: keeping them takes no more memory."""
+        """Whether the chunks are in a list or tuple, so that keeping them needs no more memory."""
         return isinstance(self._chunks, (list, tuple))
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:
@@ -243,7 +242,7 @@ class IteratedSource(Source[Split]):
         return SpooledSource(spool(self.read(Split("from_iter", 0))))
 
     def spooled_pieces(self) -> tuple[SpooledSource, Iterator[Split]]:
-        """The chunks, written to the scratch folder as they are needed."""
+        """Return the chunks, written to the scratch folder on demand."""
         parts = spool_pieces(self.read(Split("from_iter", 0)))
         return SpooledSource([]), (_SpooledSplit(f"from_iter [{n}]", p.size, p) for n, p in enumerate(parts, 1))
 
@@ -419,8 +418,9 @@ class RowsSource(Source[Split]):
         if self.frame is None:
             return ()
         raise UsageError(
-            "the chunks of from_stream exist only while Spark runs its query, and are not available here",
-            hint="End the pipeline with to_spark(payload=True), and write that: writeStream.format('chunkmill.store').",
+            "the chunks of from_stream exist only while Spark runs the query",
+            hint="End the pipeline with to_spark(payload=True), and write the frame: "
+            "writeStream.format('chunkmill.store').",
         )
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is none)
@@ -434,5 +434,5 @@ class RowsSource(Source[Split]):
             return RowsSource(None)
         raise UsageError(
             f"from_stream cannot be merged with {source.describe()}",
-            hint="A streaming DataFrame is transformed partition by partition, and other sources have no partitions.",
+            hint="A streaming DataFrame is transformed by partition, and other sources have no partitions.",
         )

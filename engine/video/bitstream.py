@@ -34,10 +34,10 @@ def is_annex_b(sample: bytes) -> bool:
 
 
 def length_prefixed_to_annex_b(sample: bytes, length_prefix_size: int = 4) -> bytes:
-    """NAL units behind their lengths, as MP4 has them, with start codes instead.
+    """Convert NAL units with length prefixes, as in MP4, to NAL units with start codes.
 
-    ``length_prefix_size`` is that of a length in bytes: 1, 2 or 4. Raises ``ValueError`` for another, and where the
-    sample ends inside a length or a unit.
+    ``length_prefix_size`` is 1, 2 or 4 bytes. Raises ``ValueError`` for another size, and if the sample ends inside a
+    length or a unit.
 
     >>> length_prefixed_to_annex_b(b"\\x00\\x02\\x65\\x88", length_prefix_size=2)
     b'\\x00\\x00\\x00\\x01e\\x88'
@@ -329,17 +329,17 @@ DETECTORS: dict[int, IsKeyframe] = {
 def detect_gop_start(sample: bytes, codec: Any) -> bool:
     """Return True if a sample starts a group of pictures, so that a decoder can start at it.
 
-    ``codec`` is Rerun's ``VideoCodec``, or the number that ``VideoStream:codec`` holds; H.264 and H.265 samples are in
-    Annex B form.
+    ``codec`` is Rerun's ``VideoCodec``, or its number in ``VideoStream:codec``. H.264 and H.265 samples are in Annex B
+    form.
 
-    Raises ``ValueError`` for a codec that is unknown, and for a sample that claims to be one and can't be read.
+    Raises ``ValueError`` for an unknown codec, and for a start of a group that cannot be parsed.
 
     >>> detect_gop_start(b"\\x00\\x00\\x01\\x09", 0x61766331)
     False
     """
     number = getattr(codec, "value", codec)
     if number not in DETECTORS:
-        raise ValueError(f"unknown video codec {codec!r}; known are {', '.join(f'{c:#x}' for c in DETECTORS)}")
+        raise ValueError(f"unknown video codec {codec!r}; known codecs are {', '.join(f'{c:#x}' for c in DETECTORS)}")
     try:
         return DETECTORS[number](sample)
     except ValueError as error:

@@ -39,9 +39,9 @@ def stream_chunks(
 ) -> Iterator[Chunk]:
     """Yield the chunks of a ``VideoStream``.
 
-    Order: the codec, static; the samples, whole groups of pictures packed to about ``chunk_bytes`` (0: each group by
-    itself, None: each sample by itself); a row that is true for each key frame. A group of more than 64 MiB is cut, so
-    that memory is bounded.
+    Order: the codec as static data; the samples; one row with ``true`` per key frame. A chunk has whole groups of
+    pictures of about ``chunk_bytes`` (with 0, one group; with None, one sample). Groups of more than 64 MiB are cut, to
+    limit memory.
     """
     yield Chunk.build(entity_path, {}, [(_CODEC, pa.array([[track.codec]], pa.list_(pa.uint32())))])
     marks: list[Mapping[str, pa.Array]] = []
@@ -57,9 +57,9 @@ def stream_chunks(
 
 
 def asset_chunks(entity_path: str, content: bytes, timestamps: Ticks, lines: Mapping[str, pa.Array]) -> Iterator[Chunk]:
-    """Yield the chunks of an ``AssetVideo``: the whole file, static, and the timestamp (ns) of the frame at each time.
+    """Yield the chunks of an ``AssetVideo``: the whole file as static data, and the timestamp (ns) of each frame.
 
-    ``timestamps`` has shape ``(n,)``, and so has each line.
+    ``timestamps`` and each timeline have the shape ``(n,)``.
     """
     nothing = np.zeros(1, np.int64)
     whole = SampleBatch(nothing, nothing, np.ones(1, np.bool_), offsets_of([len(content)]), memoryview(content))
@@ -76,7 +76,7 @@ def _each_sample(batches: Iterable[SampleBatch]) -> Iterator[SampleBatch]:
 
 
 def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iterator[SampleBatch]:
-    """Yield samples in batches of whole groups of pictures, as many as ``size`` allows, at least one."""
+    """Yield samples in batches of whole groups of pictures, of at most ``size`` bytes unless one group is larger."""
     whole, begun = _Pieces(), _Pieces()
     for batch in batches:
         for begin, end in _runs(batch.is_keyframe):

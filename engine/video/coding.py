@@ -49,11 +49,11 @@ _PROGRAM: Final = f"{__package__}.worker"
 
 
 def has_video_extra() -> bool:
-    """Return whether PyAV is installed, which the extra ``video`` brings."""
+    """Return True if PyAV is installed (the extra ``video``)."""
     return importlib.util.find_spec("av") is not None
 
 
-def _require_video_extra(what: str = "video is read by PyAV, which is") -> None:
+def _require_video_extra(what: str = "video needs PyAV, which is") -> None:
     """Raise ``MissingExtraError`` where PyAV is not installed. ``what`` begins its message."""
     if not has_video_extra():
         raise MissingExtraError(f"{what} not installed", hint=extra_command("video"))
@@ -66,15 +66,17 @@ def _work(request: dict[str, Any], **ends: Any) -> SandboxRequest:
 
 
 class VideoFrame(NamedTuple):
-    """One picture as pixels: RGB of shape ``(height, width, 3)``, shown at ``pts`` ticks."""
+    """The pixels of a frame: RGB of shape ``(height, width, 3)``, shown at ``pts`` ticks."""
 
     pts: int
     image: npt.NDArray[np.uint8]
 
 
 class FramePlanes(NamedTuple):
-    """One picture: RGB of shape ``(height, width, 3)``, or brightness ``(height, width)`` and colour
-    ``(2, ceil(height / 2), ceil(width / 2))``; and what the numbers of the latter mean, where the video says it.
+    """The planes of a frame, with the colour space and range if the video has them.
+
+    They are RGB of shape ``(height, width, 3)``; or luma ``(height, width)`` and chroma ``(2, ceil(height / 2),
+    ceil(width / 2))``.
     """
 
     pts: int
@@ -85,10 +87,10 @@ class FramePlanes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VideoTrack:
-    """The properties that all samples of a track share.
+    """The properties of a video track.
 
-    ``codec`` is the number that ``VideoStream:codec`` holds, ``time_base`` the seconds of a tick, ``rate`` the mean of
-    frames a second, where the file says it. ``pixel_format`` is FFmpeg's name.
+    ``codec`` is the number in ``VideoStream:codec``. ``time_base`` is the length of a tick in seconds. ``rate`` is the
+    mean number of frames per second, if the file has it. ``pixel_format`` is FFmpeg's name.
     """
 
     codec: int
@@ -104,7 +106,7 @@ class VideoTrack:
         return _SHOWN[_NAMES[self.codec]]
 
     def nanoseconds(self, ticks: int) -> int:
-        """Return ticks as nanoseconds, rounded to the nearest.
+        """Convert ticks to nanoseconds, rounded.
 
         >>> VideoTrack(0x61763031, 64, 48, Fraction(1, 15360)).nanoseconds(512)
         33333333
@@ -114,7 +116,7 @@ class VideoTrack:
 
 
 class Demultiplexed:
-    """The track of a file, and its samples, which are read once, as they are requested."""
+    """The video track of a file, and its samples, which can be read once, on demand."""
 
     def __init__(
         self,
@@ -131,24 +133,24 @@ class Demultiplexed:
         self._path = path
 
     def samples(self) -> Iterator[VideoSample]:
-        """Yield the samples in the order in which they are decoded. Raises ``ReadError``."""
+        """Yield the samples in decoding order. Raises ``ReadError``."""
         for batch in self.batches():
             yield from batch
 
     def batches(self) -> Iterator[SampleBatch]:
-        """Yield the samples in the order in which they are decoded, some MiB at a time. Raises ``ReadError``."""
+        """Yield batches of some MiB of samples, in decoding order. Raises ``ReadError``."""
         is_first, claimed = True, 0
         for batch, false_marks in self._batches:
             if is_first and not batch.is_keyframe[0]:
-                _warn(f"{self._path}: the video begins with a sample that is no key frame, which cannot be decoded")
+                _warn(f"{self._path}: the first sample of the video is not a key frame, and cannot be decoded")
             is_first = False
             claimed += false_marks
             yield batch
         if claimed:
-            _warn(f"{self._path}: {claimed:,} samples are marked as key frames, and a decoder cannot start at them")
+            _warn(f"{self._path}: {claimed:,} samples are marked as key frames, but a decoder cannot start at them")
 
     def close(self) -> None:
-        """End the reading of samples that were not all asked for."""
+        """Stop reading, if there are unread samples."""
         if self._work is not None:
             self._work.close()
 
@@ -187,23 +189,23 @@ def demultiplex(
     keyframe_interval: int | None = None,
     reads_all: bool = False,
 ) -> Demultiplexed:
-    """Open a video track of an MP4, QuickTime, Matroska or WebM file, whose samples come without being decoded.
+    """Open a video track of an MP4, QuickTime, Matroska or WebM file, and read its samples without decoding.
 
-    Guarantee: H.264 and H.265 are in Annex B form with parameter sets at each key frame, AV1, VP8 and VP9 as they are
-    in the file; in decoding order; the same in every run. With ``start`` and ``end`` (seconds, ``end`` excluded) only
-    those shown then, and before them the samples from the last key frame on, which their decoding needs.
+    Guarantee: samples are in decoding order, and the same in every run. H.264 and H.265 are in Annex B form with
+    parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. ``start`` and ``end`` (seconds, without ``end``)
+    select the samples shown in that time, and the samples before them from the last key frame, which decoding needs.
 
-    Samples with B-frames, which a ``VideoStream`` cannot hold, are encoded anew in the same codec, with key frames
-    where they were, and a ``ReadWarning`` says so; then no samples stand before ``start``. The same holds for a whole
-    video whose list of edits shows several parts. ``b_frames="error"`` refuses them, ``"keep"`` gives them as they
-    are. With ``codec`` (the number in ``VideoStream:codec``) or ``keyframe_interval`` (frames) all samples are encoded
-    anew, in that codec, with a key frame each so many frames.
+    A ``VideoStream`` cannot hold B-frames. Such videos are re-encoded in the same codec, with the same key frames and a
+    ``ReadWarning``; there are then no samples before ``start``. The same applies to a whole video whose edit list shows
+    several parts. ``b_frames="error"`` raises an error instead, and ``"keep"`` returns the samples unchanged. With
+    ``codec`` (the number in ``VideoStream:codec``) or ``keyframe_interval`` (frames), all samples are re-encoded, in
+    that codec and with that distance of key frames.
 
-    Tracks that are not read are named in a ``ReadWarning``; where the caller ``reads_all`` tracks of video, the first
-    names those of other kinds. Another says how a video is shown turned, which no sample says.
+    A ``ReadWarning`` names the tracks that are not read; if the caller ``reads_all`` video tracks, it names only other
+    tracks, once. Another ``ReadWarning`` reports the rotation of a video, which samples do not have.
 
-    Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, ``MissingExtraError``
-    without the extra ``video`` for a file that is not plain.
+    Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, and
+    ``MissingExtraError`` if a file needs the extra ``video``.
     """
     encoding = _encoding(quality, "fast", keyframe_interval)
     is_made = codec is not None or keyframe_interval is not None
@@ -216,16 +218,16 @@ def demultiplex(
         try:
             plain = read_video(file, boxes, track)
             if is_made:
-                raise NotPlainError("it is encoded anew")
+                raise NotPlainError("it is re-encoded")
         except NotPlainError as reason:
-            _require_video_extra(f"{file.path} is read by PyAV, as {reason}; PyAV is")
+            _require_video_extra(f"{file.path} needs PyAV, because {reason}; PyAV is")
             order = _edit_order(file.path, boxes.movie, track)
         else:
             described = _track(plain.facts, file.path, track, b_frames, quality, reads_all)
             batches = plain.batches(file, start, end)
             return Demultiplexed(described, batches, file.path, None, plain.facts["video_tracks"])
     else:
-        _require_video_extra(f"{file.path} is read by PyAV, as it is Matroska; PyAV is")
+        _require_video_extra(f"{file.path} needs PyAV, because it is Matroska; PyAV is")
         degrees = matroska.tracks[track].rotation if track < len(matroska.tracks) else 0
         _warn_of_rotation(file.path, track, f"turned by {degrees} degrees clockwise" if degrees else None)
     request = {
@@ -289,20 +291,20 @@ def _track(
         raise UnsupportedError(
             "the video has B-frames, which a VideoStream cannot hold",
             path=path,
-            hint='With b_frames="reencode" it is encoded anew.',
+            hint='Re-encode it with b_frames="reencode".',
         )
-    others = [f"{facts['video_tracks'] - 1} more of video"] if facts["video_tracks"] > 1 and not reads_all else []
+    others = [f"{facts['video_tracks'] - 1} more video"] if facts["video_tracks"] > 1 and not reads_all else []
     if (others or facts["other_tracks"]) and not (reads_all and track):
         _warn(
-            f"{path}: of its tracks only {'video' if reads_all else f'video track {track}'} is read, not: "
+            f"{path}: only {'video' if reads_all else f'video track {track}'} is read; other tracks: "
             f"{', '.join(others + facts['other_tracks'])}"
         )
     if Fraction(*facts["time_base"]) >= 1:
-        _warn(f"{path}: the video has no time scale, or one of a second: its ticks are seconds, and times may be wrong")
+        _warn(f"{path}: the ticks of the video are seconds, or have no time scale: times may be wrong")
     if facts["encoder"] and not is_wanted:
-        reason = "a list of edits, of which several parts are shown" if facts.get("is_edited") else "B-frames"
+        reason = "an edit list with several parts" if facts.get("is_edited") else "B-frames"
         _warn(
-            f"{path}: the video has {reason}, which a VideoStream cannot hold; it is encoded anew as"
+            f"{path}: the video has {reason}, which a VideoStream cannot hold; it is re-encoded as"
             f" {_SHOWN[name]} by {facts['encoder']} (constant rate factor {quality}), which loses some detail"
         )
     return VideoTrack(
@@ -324,12 +326,12 @@ def decode(
     threads: int | None = None,
     path: str | None = None,
 ) -> Iterator[VideoFrame]:
-    """Yield the frames of samples, in the order in which they are shown. The first sample is a key frame.
+    """Yield the frames of samples, in display order. The first sample must be a key frame.
 
-    Of all frames those whose times (``pts``) are ``wanted``, of all pixels every ``step``-th one of both directions.
-    ``threads`` decode, by default as many as there are cores, at most 4.
+    ``wanted`` selects frames by time (``pts``). ``step`` selects every ``step``-th row and column of pixels.
+    ``threads`` is the number of decoding threads, by default that of cores, at most 4.
 
-    Raises ``ReadError`` for a sample that cannot be decoded, and where frames are missing.
+    Raises ``ReadError`` for a sample that cannot be decoded, and if frames are missing.
     """
     for (pts, width, height), data in _decoded(track, samples, wanted, threads, path, step=step).items():
         yield VideoFrame(pts, np.frombuffer(data, np.uint8).reshape(height, width, 3))
@@ -346,12 +348,12 @@ def decode_planes(
     threads: int | None = None,
     path: str | None = None,
 ) -> Iterator[FramePlanes]:
-    """Yield the frames of samples as :func:`decode` does, cut and scaled by the process that decodes.
+    """Yield the frames of samples like :func:`decode`, cropped and scaled in the decoding process.
 
-    ``crop`` is top, left, height and width of the part that is wanted, ``size`` the height and the width that it is
-    scaled to. ``output`` is ``rgb``, or ``yuv420p``: then frames that are so are not converted.
+    ``crop`` is the top, left, height and width of the part; ``size`` is the scaled height and width. ``output`` is
+    ``rgb``, or ``yuv420p`` to avoid the conversion of frames in this format.
 
-    Raises ``UsageError`` for a part that is not within the frames, and ``ReadError`` as :func:`decode` does.
+    Raises ``UsageError`` for a part that is not within the frames, and ``ReadError`` like :func:`decode`.
     """
     form = {"output": "rgb24" if output == "rgb" else output, "crop": crop, "size": size}
     for (pts, width, height, space, numbers), data in _decoded(
@@ -396,14 +398,14 @@ def transcode(
     threads: int | None = None,
     path: str | None = None,
 ) -> Iterator[VideoSample | VideoFrame]:
-    """Yield samples anew: of the frames whose times are in ``order``, in that order, in the same codec.
+    """Re-encode the frames with the times in ``order``, in that order and in the same codec.
 
-    Guarantee: pixels stay in the process that decodes and encodes them, in the format that they have there. The result
-    is one sample for each entry, a frame's time apart from 0 on, the first and each ``keyframe_interval``-th a key
-    frame with its parameter sets. A frame may be wanted several times. The first of ``samples``, whose times ascend,
-    is a key frame. Among them are the frames whose times are ``shown``, as :func:`decode` gives them.
+    Guarantee: pixels stay in the decoding process, in their format. The result has one sample per entry of ``order``,
+    at regular times from 0. The first and each ``keyframe_interval``-th sample are key frames with parameter sets. A
+    time may occur several times. ``samples`` have ascending times, and begin with a key frame. The result also has the
+    decoded frames with times in ``shown``, like :func:`decode`.
 
-    Raises ``UsageError`` where frames of this size cannot be encoded, ``ReadError`` as :func:`decode` does.
+    Raises ``UsageError`` if frames of this size cannot be encoded, and ``ReadError`` like :func:`decode`.
     """
     _check_encodable(track)
     request = {
@@ -440,10 +442,10 @@ def _frame_ticks(track: VideoTrack) -> int:
 
 def _check_encodable(track: VideoTrack) -> None:
     if _NAMES[track.codec] == _NO_ENCODER:
-        raise UsageError(f"there is no encoder of {track.codec_name}", hint="H.264, H.265, AV1 and VP9 are written.")
+        raise UsageError(f"there is no encoder for {track.codec_name}", hint="Encode as H.264, H.265, AV1 or VP9.")
     if track.pixel_format == "yuv420p" and (track.width % 2 or track.height % 2):
         raise UsageError(
-            f"frames of {track.width} x {track.height} pixels, and yuv420p needs even numbers",
+            f"yuv420p needs even sizes, but frames have {track.width} x {track.height} pixels",
             hint='Crop them by a pixel, or encode a track of pixel_format="yuv444p".',
         )
 
@@ -458,13 +460,13 @@ def encode(
     speed: str = "veryfast",
     threads: int | None = None,
 ) -> Iterator[VideoSample]:
-    """Yield the samples of frames, without B-frames, with parameter sets at each key frame.
+    """Encode frames without B-frames, with parameter sets at each key frame; yield the samples.
 
-    Frames have the size of ``track``, and their times ascend. ``quality`` is the constant rate factor. A key frame is
-    the first, one each ``keyframe_interval`` frames, and those at the ticks in ``keyframes``. ``speed`` is the preset
-    of H.264 and H.265. ``threads`` encode, by default as many as there are cores, at most 4.
+    Frames have the size of ``track`` and ascending times. ``quality`` is the constant rate factor. Key frames are the
+    first frame, each ``keyframe_interval``-th, and those at the ticks in ``keyframes``. ``speed`` is the preset of
+    H.264 and H.265. ``threads`` is the number of encoding threads, by default that of cores, at most 4.
 
-    Raises ``UsageError`` for frames and options that do not fit, ``ReadError`` where the encoder fails.
+    Raises ``UsageError`` for invalid frames and options, and ``ReadError`` if the encoder fails.
     """
     _check_encodable(track)
     marked = frozenset(keyframes)
@@ -488,22 +490,22 @@ def _pixels(track: VideoTrack, frames: Iterable[VideoFrame], keyframes: frozense
     for pts, image in frames:
         if image.shape != (track.height, track.width, 3) or image.dtype != np.uint8:
             raise UsageError(
-                f"a frame of shape {image.shape} and type {image.dtype}; uint8 of ({track.height}, {track.width}, 3) is"
-                " expected"
+                f"expected a frame of uint8 with shape ({track.height}, {track.width}, 3), got {image.dtype} with "
+                f"shape {image.shape}"
             )
         if last is not None and pts <= last:
-            raise UsageError(f"a frame at tick {pts:,} follows one at {last:,}", hint="Times of frames ascend.")
+            raise UsageError(f"a frame at tick {pts:,} follows one at {last:,}", hint="Times of frames must ascend.")
         last = pts
         yield (pts, track.width, track.height, pts in keyframes), np.ascontiguousarray(image).tobytes()
 
 
 def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> None:
-    """Write samples into ``file``, which is empty and seekable, as an MP4 with one track, without encoding them.
+    """Write samples, without encoding, as an MP4 with one track into ``file``, which is empty and seekable.
 
-    Samples are in decoding order, H.264 and H.265 in Annex B form; the first is a key frame. Each is shown until the
-    next one is, the last as long as the one before it. Nothing is written where there is no sample.
+    Samples are in decoding order, H.264 and H.265 in Annex B form, and begin with a key frame. Each is shown until the
+    next, the last as long as the one before it. Without samples, nothing is written.
 
-    Raises ``UsageError`` where times do not ascend, ``ReadError`` where the samples do not make a track.
+    Raises ``UsageError`` if times do not ascend, and ``ReadError`` if the samples do not form a track.
     """
     request = {
         "operation": "mux",
@@ -548,9 +550,9 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def _encoding(quality: int, speed: str, keyframe_interval: int | None) -> dict[str, Any]:
     if not 0 <= quality <= 51:
-        raise UsageError(f"a constant rate factor of {quality}, not of 0 to 51")
+        raise UsageError(f"the constant rate factor must be 0 to 51, not {quality}")
     if keyframe_interval is not None and keyframe_interval < 1:
-        raise UsageError(f"a key frame each {keyframe_interval} frames")
+        raise UsageError(f"keyframe_interval must be at least 1, not {keyframe_interval}")
     return {"quality": quality, "speed": speed, "keyframe_interval": keyframe_interval, "rate": None}
 
 

@@ -17,7 +17,7 @@ from ..limits import check_limit
 from ..storage.positional import PositionalFile
 
 MAGIC: Final = b"\x1a\x45\xdf\xa3"
-HINT: Final = "The file is cut short or damaged; copy it again."
+HINT: Final = "The file is truncated or damaged; copy it again."
 
 _SEGMENT: Final = 0x18538067
 _CLUSTER: Final = 0x1F43B675
@@ -72,7 +72,7 @@ def read_matroska(file: PositionalFile) -> Matroska:
     while at < file.size:
         kind, begin, size = walk.element(at)
         if kind != _SEGMENT and kind not in _FILLING:
-            raise _damaged(file, at, f"an element {kind:#x} is where a segment is expected")
+            raise _damaged(file, at, f"element {kind:#x} found where a segment is expected")
         if kind == _SEGMENT:
             walk.segment(begin, file.size if size is None else begin + size)
             return walk.result()
@@ -109,13 +109,13 @@ class _Walk:
             kind, length = _number(head, 0, 4, keeps_marker=True)
             size, end = _number(head, length, 8, keeps_marker=False)
         except ValueError as error:
-            raise _damaged(self._file, at, f"{error}, where an element is expected") from None
+            raise _damaged(self._file, at, f"{error} found where an element is expected") from None
         is_unknown = size == (1 << 7 * (end - length)) - 1
         begin = at + end
         if not is_unknown and size > self._file.size - begin:
             left = max(self._file.size - begin, 0)
             if kind not in (_SEGMENT, _CLUSTER):
-                raise _damaged(self._file, at, f"element {kind:#x} has {size:,} bytes, and {left:,} are left")
+                raise _damaged(self._file, at, f"element {kind:#x} has {size:,} bytes, but {left:,} are left")
         return kind, begin, None if is_unknown else size
 
     def segment(self, at: int, end: int) -> None:
@@ -158,7 +158,7 @@ class _Walk:
             number, end = _number(head, 0, 8, keeps_marker=False)
             flags = head[end + 2]
         except (ValueError, IndexError):
-            raise _damaged(self._file, begin, "a block names no track") from None
+            raise _damaged(self._file, begin, "a block has no track number") from None
         self._blocks[number] += 1
         if flags & _LACED:
             self._laced.add(number)
@@ -210,7 +210,7 @@ def _children(data: bytes) -> Iterator[tuple[int, bytes]]:
         kind, at = _number(data, at, 4, keeps_marker=True)
         size, at = _number(data, at, 8, keeps_marker=False)
         if size > len(data) - at:
-            raise ValueError("an element that is cut")
+            raise ValueError("an element that is cut off")
         yield kind, data[at : at + size]
         at += size
 
@@ -225,6 +225,6 @@ def is_matroska(file: PositionalFile) -> bool:
             "an EBML file that is neither Matroska nor WebM",
             path=file.path,
             offset=0,
-            hint="MP4, QuickTime, Matroska and WebM files are read.",
+            hint="Supported are MP4, QuickTime, Matroska and WebM files.",
         )
     return True

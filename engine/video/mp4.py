@@ -24,7 +24,7 @@ from .bitstream import DETECTORS, without_repeats
 from .parameters import PictureFormat, av1_picture, h264_picture, h265_picture, vp9_picture
 from .samples import SampleBatch, Ticks, offsets_of
 
-HINT: Final = "The file is cut short or damaged; copy it again."
+HINT: Final = "The file is truncated or damaged; copy it again."
 CODECS: Final = {"h264": 0x61766331, "hevc": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
 """FFmpeg's names, and the four characters that ``VideoStream:codec`` holds."""
 
@@ -97,7 +97,7 @@ Span = tuple[int, int]
 
 
 class NotPlainError(ValueError):
-    """The file has something that only PyAV reads, or is damaged in a way that PyAV describes."""
+    """The file needs PyAV, or is damaged in a way that PyAV reports."""
 
 
 class EditsError(NotPlainError):
@@ -125,9 +125,9 @@ class Boxes(NamedTuple):
 
 
 def read_boxes(file: PositionalFile) -> Boxes:
-    """Check that the file is a sequence of whole boxes that begins as an MP4 or QuickTime file does.
+    """Check that the file is a sequence of complete boxes, and an MP4 or QuickTime file.
 
-    Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the place of a box that is cut.
+    Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the offset of a box that is cut off.
     """
     at = 0
     kinds: set[bytes] = set()
@@ -142,7 +142,7 @@ def read_boxes(file: PositionalFile) -> Boxes:
                 f"a video that begins with {head[:8]!r}, which is not an MP4 or QuickTime file",
                 path=file.path,
                 offset=0,
-                hint="MP4, QuickTime, Matroska and WebM files are read.",
+                hint="Supported are MP4, QuickTime, Matroska and WebM files.",
             )
         size = int.from_bytes(head[:4], "big")
         least = 8
@@ -152,7 +152,7 @@ def read_boxes(file: PositionalFile) -> Boxes:
             size = file.size - at
         if size < least or size > file.size - at:
             raise ReadError(
-                f"box {kind!r} has {size:,} bytes, and {file.size - at:,} are left",
+                f"box {kind!r} has {size:,} bytes, but {file.size - at:,} are left",
                 path=file.path,
                 offset=at,
                 hint=HINT,
@@ -380,7 +380,7 @@ def read_video(file: PositionalFile, boxes: Boxes, track: int) -> PlainVideo:
         raise NotPlainError(f"it has {what}")
     data = boxes.movie
     if b"covr" in data:
-        raise NotPlainError("it has a picture of its cover")
+        raise NotPlainError("it has a cover picture")
     try:
         return _video(file, data, track)
     except (ValueError, IndexError, struct.error) as error:
@@ -440,7 +440,7 @@ def _children(data: bytes, span: Span, kind: bytes) -> dict[bytes, list[Span]]:
         out.setdefault(name, []).append((at + 8, at + size))
         at += size
     else:
-        raise NotPlainError(f"it has very many boxes in {kind!r}")
+        raise NotPlainError(f"it has too many boxes in {kind!r}")
     return out
 
 
@@ -472,7 +472,7 @@ def _check_place(data: bytes, place: dict[bytes, list[Span]]) -> None:
         raise NotPlainError("it has several data references")
     name, (begin, _) = entries[0]
     if name != b"url " and not (name == b"alis" and data[begin + 3] & 1):
-        raise NotPlainError("its data are in another file")
+        raise NotPlainError("its data is in another file")
 
 
 def _timescale(data: bytes, span: Span) -> tuple[int, int]:
@@ -493,7 +493,7 @@ def _numbers(data: bytes, span: Span, columns: int, kind: str = ">u4") -> Ticks:
         raise NotPlainError("it has a table of another version")
     count = int.from_bytes(data[begin + 4 : begin + 8], "big")
     if count * columns * np.dtype(kind).itemsize > end - begin - 8:
-        raise NotPlainError("it has a table that is cut")
+        raise NotPlainError("it has a table that is cut off")
     return np.frombuffer(data, kind, count * columns, begin + 8).astype(np.int64).reshape(count, columns)
 
 
@@ -505,12 +505,12 @@ def _sizes(data: bytes, span: Span, file_size: int) -> Ticks:
     if not 0 < count <= _MOST_SAMPLES:
         raise NotPlainError(f"it has {count:,} samples")
     if each * count > 2 * file_size + _FREE_BYTES or (not each and 4 * count > end - begin - 12):
-        raise NotPlainError("its samples are more than the file, or their sizes are cut")
+        raise NotPlainError("its samples are larger than the file, or their sizes are cut off")
     sizes = np.full(count, each, np.int64)
     if not each:
         sizes[:] = np.frombuffer(data, ">u4", count, begin + 12)
     if not (sizes > 0).all() or int(sizes.sum()) > 2 * file_size + _FREE_BYTES:
-        raise NotPlainError("its samples are empty, or more than the file")
+        raise NotPlainError("its samples are empty, or larger than the file")
     return sizes
 
 
@@ -526,7 +526,7 @@ def _begins(data: bytes, table: dict[bytes, list[Span]], sizes: Ticks) -> Ticks:
         raise NotPlainError("its table of samples in chunks is out of order")
     counts = np.diff(np.append(firsts, len(chunks)))
     if (runs[:, 2] != 1).any() or (each < 1).any() or (each > len(sizes)).any() or (chunks < 0).any():
-        raise NotPlainError("its chunks have another description, or none of its samples")
+        raise NotPlainError("its chunks have another sample description, or no samples")
     if int((counts * each).sum()) != len(sizes):
         raise NotPlainError("its chunks have other samples than the index")
     in_chunks = np.repeat(each, counts)
@@ -563,10 +563,10 @@ def _check_edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale:
     begin, end = _one(_children(data, _one(track, b"edts"), b"edts"), b"elst")
     version, count = data[begin], int.from_bytes(data[begin + 4 : begin + 8], "big")
     if version > 1 or count != 1 or end - begin < (20, 28)[version]:
-        raise NotPlainError("it has a list of edits")
+        raise NotPlainError("it has an edit list")
     duration, time, rate = struct.unpack_from((">IiI", ">QqI")[version], data, begin + 8)
     if time or rate != _RATE_OF_ONE or duration * scale // _timescale(data, head)[0] <= last:
-        raise NotPlainError("it has a list of edits")
+        raise NotPlainError("it has an edit list")
 
 
 class ShownFrames(NamedTuple):
@@ -588,7 +588,7 @@ class ShownFrames(NamedTuple):
 
 
 def shown_frames(movie: bytes, track: int) -> ShownFrames:
-    """Return the frames of a video track as they are shown, by its index. Raises :class:`NotPlainError`."""
+    """Return the frames of a video track in display order, from its index. Raises :class:`NotPlainError`."""
     try:
         boxes = _movie_boxes(movie)
         video = _video_tracks(movie, boxes)[track]
@@ -607,12 +607,12 @@ def shown_frames(movie: bytes, track: int) -> ShownFrames:
         part = np.arange(np.searchsorted(order, first), np.searchsorted(order, last))
         count += len(part)
         if count > _MOST_SAMPLES:
-            raise EditsError("its list of edits shows frames again and again")
+            raise EditsError("its edit list repeats frames too often")
         if len(part):
             rows.append(part)
             shifts.append(shift)
     if not rows:
-        raise EditsError("its list of edits shows no frame")
+        raise EditsError("its edit list shows no frame")
     is_apart = len(set(shifts)) > 1 or any(after[0] != before[-1] + 1 for before, after in pairwise(rows))
     shown = np.concatenate([order[part] + shift for part, shift in zip(rows, shifts, strict=True)])
     return ShownFrames(shown, order[np.concatenate(rows)], int(order[0]), scale, is_apart)
@@ -646,7 +646,7 @@ def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
     begin, end = _one(table, b"ctts")
     entries = int.from_bytes(data[begin + 4 : begin + 8], "big")
     if 8 * entries > end - begin - 8:
-        raise NotPlainError("it has a table that is cut")
+        raise NotPlainError("it has a table that is cut off")
     runs = np.frombuffer(data, [("count", ">u4"), ("shift", ">i4")], entries, begin + 8)
     if int(runs["count"].astype(np.int64).sum()) != count:
         raise NotPlainError("its table of shifts does not match its samples")
@@ -660,10 +660,10 @@ def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) 
     begin, end = _one(_children_of_any(data, _one(track, b"edts")), b"elst")
     version, count = data[begin], int.from_bytes(data[begin + 4 : begin + 8], "big")
     if version > 1:
-        raise EditsError(f"its list of edits has version {version}")
+        raise EditsError(f"its edit list has version {version}")
     form = struct.Struct((">IiI", ">QqI")[version])
     if form.size * count > end - begin - 8:
-        raise EditsError("its list of edits is cut")
+        raise EditsError("its edit list is cut off")
     movie_scale, _ = _timescale(data, head)
     parts: list[tuple[int, int, int]] = []
     at = 0
@@ -672,12 +672,12 @@ def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) 
         ticks = duration * scale // movie_scale
         if first >= 0:
             if rate != _RATE_OF_ONE:
-                raise SpeedError("a list of edits that shows a part at another speed")
+                raise SpeedError("an edit list that shows a part at another speed")
             is_open = not duration and number == count - 1
             parts.append((at - first, first, _LAST_TICK if is_open else first + ticks))
         at += ticks
         if max(at, first + ticks) > _LAST_TICK:
-            raise EditsError("its list of edits shows times beyond 62 bits")
+            raise EditsError("its edit list has times beyond 62 bits")
     return parts
 
 
@@ -706,7 +706,7 @@ def _description(
     if name not in _ENTRIES:
         raise NotPlainError(f"it has samples {name!r}")
     if int.from_bytes(data[at + 6 : at + 8], "big") != 1:
-        raise NotPlainError("its data are in another place")
+        raise NotPlainError("its data is in another place")
     codec, kind = _ENTRIES[name]
     boxes = _children(data, (at + _DESCRIBED, end), b"stsd")
     configuration = data[slice(*_one(boxes, kind))]
@@ -722,7 +722,7 @@ def _description(
     else:
         picture = vp9_picture(file.read(begin, min(size, _VP9_HEAD), what="a sample"))
     if picture[:2] != struct.unpack_from(">HH", data, at + 24):
-        raise NotPlainError("its pictures have another size than their description")
+        raise NotPlainError("its pictures differ in size from their description")
     for begin, end in boxes.get(b"colr", ()):
         if data[begin : begin + 4] == b"nclx" and data[end - 1] & 128 and picture.pixel_format == "yuv420p":
             raise NotPlainError("its colours have the full range")
@@ -754,7 +754,7 @@ def _hevc_sets(configuration: bytes) -> tuple[int, tuple[bytes, ...]]:
         for _ in range(count):
             unit, at = _prefixed(configuration, at)
             if len(unit) < 3 or unit[0] >> 1 & 63 not in _H265_SETS | _H265_MESSAGES:
-                raise NotPlainError("its description has more than parameter sets and messages")
+                raise NotPlainError("its description has other units than parameter sets and messages")
             sets.append(unit)
     if not {unit[0] >> 1 & 63 for unit in sets} >= _H265_SETS:
         raise NotPlainError("its description lacks parameter sets")
@@ -771,5 +771,5 @@ def _length_size(version: int, field: int) -> int:
 def _prefixed(data: bytes, at: int) -> tuple[bytes, int]:
     end = at + 2 + int.from_bytes(data[at : at + 2], "big")
     if end > len(data) or end < at + 3:
-        raise NotPlainError("its parameter sets are cut")
+        raise NotPlainError("its parameter sets are cut off")
     return data[at + 2 : end], end

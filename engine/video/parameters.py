@@ -108,7 +108,7 @@ def h265_picture(unit: bytes) -> PictureFormat:
         for _ in range(reader.unsigned(16) + reader.unsigned(16)):
             reader.unsigned()
             reader.flag()
-    _only(not reader.flag(), "it refers to pictures far back")
+    _only(not reader.flag(), "it refers to much earlier pictures")
     reader.bits(2)
     return PictureFormat(width - left - right, height - top - bottom, _usable(reader))
 
@@ -154,8 +154,8 @@ def av1_picture(configuration: bytes) -> PictureFormat:
 def vp9_picture(sample: bytes) -> PictureFormat:
     """Return what the header of a key frame of VP9 says. Raises ``ValueError``."""
     reader = BitReader(sample)
-    _only(reader.bits(6) == 0b100000, "it has another profile, or begins with no key frame")
+    _only(reader.bits(6) == 0b100000, "it has another profile, or does not begin with a key frame")
     reader.bits(2)
-    _only(reader.bits(24) == 0x498342, "it begins with no key frame")
-    _only(reader.bits(3) != _RGB and not reader.flag(), "its colours have another space or the full range")
+    _only(reader.bits(24) == 0x498342, "it does not begin with a key frame")
+    _only(reader.bits(3) != _RGB and not reader.flag(), "its colours have another colour space or the full range")
     return PictureFormat(reader.bits(16) + 1, reader.bits(16) + 1, "yuv420p")

@@ -13,9 +13,9 @@ Ticks = npt.NDArray[np.int64]
 
 
 class VideoSample(NamedTuple):
-    """One picture as it is encoded. Times are in ticks of the track's time base.
+    """One encoded picture. Times are in ticks of the track's time base.
 
-    ``pts`` is when it is shown, and ``dts`` when it is decoded. ``data`` is Annex B for H.264 and H.265.
+    ``pts`` is its display time, and ``dts`` its decoding time. ``data`` is in Annex B form for H.264 and H.265.
     """
 
     pts: int
@@ -26,10 +26,9 @@ class VideoSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples that follow each other: sample ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
+    """Consecutive samples: sample ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
 
-    ``pts`` and ``dts`` are ticks of shape ``(n,)``, ``is_keyframe`` truth values of shape ``(n,)``, ``offsets`` has
-    shape ``(n + 1,)``.
+    ``pts`` and ``dts`` (ticks) and ``is_keyframe`` (bools) have shape ``(n,)``, ``offsets`` has shape ``(n + 1,)``.
     """
 
     pts: Ticks
@@ -40,7 +39,7 @@ class SampleBatch:
 
     @classmethod
     def of(cls, samples: Iterable[VideoSample]) -> SampleBatch:
-        """Return a batch of samples."""
+        """Make a batch of samples."""
         given = list(samples)
         return cls(
             np.array([sample.pts for sample in given], np.int64),
@@ -51,7 +50,7 @@ class SampleBatch:
         )
 
     def part(self, begin: int, end: int) -> SampleBatch:
-        """Return the samples from one to before another, whose bytes are not copied."""
+        """Return the samples from ``begin`` to before ``end``, without copying their bytes."""
         low, high = int(self.offsets[begin]), int(self.offsets[end])
         rows, offsets = slice(begin, end), self.offsets[begin : end + 1] - low
         return SampleBatch(self.pts[rows], self.dts[rows], self.is_keyframe[rows], offsets, self.data[low:high])

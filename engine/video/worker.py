@@ -37,7 +37,7 @@ _LENGTH_FIELD = 21
 _RANDOM_ACCESS = range(16, 22)
 _FIRST_NO_SLICE = 32
 _FREE_OUTPUT = 64 << 20
-_ENCODE = "Encode it anew with FFmpeg, as H.264, H.265, AV1, VP8 or VP9, which are read."
+_ENCODE = "Re-encode it with FFmpeg as H.264, H.265, AV1, VP8 or VP9."
 
 Item = tuple[int, int, bool, bytes]
 """A sample: presentation and decoding time in ticks, whether it is a key frame, its bytes."""
@@ -126,7 +126,7 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
             target = request["output"] or name
             is_made = request["is_made"] or bool(order) or (is_reordered and request["b_frames"] != "keep")
             if is_made and target not in _ENCODERS:
-                raise FailureError(f"there is no encoder of {target}", "usage")
+                raise FailureError(f"there is no encoder for {target}", "usage")
             track = {
                 **_facts(container, stream),
                 "is_reordered": is_reordered,
@@ -203,7 +203,7 @@ def _check_index(stream: Any, size: int) -> None:
                 f"sample {number:,} of {entry.size:,} bytes does not end within the file", offset=entry.pos
             )
     if total > 2 * size + _BATCH_BYTES:
-        raise FailureError(f"its samples have {total:,} bytes together, more than the file: they overlap")
+        raise FailureError(f"its samples overlap: together they have {total:,} bytes, more than the file")
 
 
 class _Window:
@@ -263,7 +263,7 @@ class _Packets:
             shown = [min(packet.pts, *shown[:1]), max(packet.pts, *shown[1:])] if shown else [packet.pts] * 2
             yield packet
         if any(shown[0] <= pts <= shown[1] for pts in self.left_out):
-            raise _unsupported("a list of edits that shows several parts of the video")
+            raise _unsupported("an edit list with several parts")
 
     def as_they_are(self) -> Iterator[Any]:
         """Yield the packets. Raises :class:`FailureError` where one that is left out would be shown among others."""
@@ -273,7 +273,7 @@ class _Packets:
                 lowest = packet.pts if lowest is None else min(packet.pts, lowest)
             yield packet
         if lowest is not None and any(pts > lowest for pts in self.left_out):
-            raise _unsupported("a list of edits that leaves out a frame which one that is shown needs")
+            raise _unsupported("an edit list that leaves out a frame that a shown frame needs")
 
     def without_spare_lead(self) -> Iterator[Any]:
         """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
@@ -297,10 +297,10 @@ class _Packets:
                 return
             size += packet.size
             if size > self._most:
-                raise FailureError("its samples are more than the file: they overlap")
+                raise FailureError("its samples overlap: together they are larger than the file")
             yield packet
         if self._begin is None and self._blocks not in (None, count):
-            raise FailureError(f"of {self._blocks:,} blocks of the track only {count:,} can be read")
+            raise FailureError(f"only {count:,} of {self._blocks:,} blocks of the track can be read")
 
     def _first(self) -> int | None:
         """The time to seek to, so that the first packet is a key frame at or before the window; None: the start."""
@@ -349,7 +349,7 @@ class _Packets:
             if not packet.size:
                 continue
             if packet.is_corrupt:
-                raise FailureError("a sample is damaged or cut", offset=packet.pos)
+                raise FailureError("a sample is damaged or cut off", offset=packet.pos)
             if packet.pts is None:
                 raise FailureError("a sample has no time", offset=packet.pos)
             yield packet
@@ -471,7 +471,7 @@ def _decoded(context: Any, samples: Iterator[tuple[int, bytes]], time_base: Frac
 def _sound(frames: list[Any]) -> Iterator[Any]:
     for frame in frames:
         if frame.is_corrupt or frame.pts is None:
-            raise FailureError("a frame is damaged: what it refers to is missing")
+            raise FailureError("a frame is damaged: a frame that it refers to is missing")
         yield frame
 
 
@@ -561,7 +561,9 @@ class _Taken:
         _check_order(is_bidirectional, is_reordered)
         if made != self.count:
             is_open = request["codec"] == "hevc" and made < self.count
-            hint = "It may begin with an open group (CRA), whose leading pictures (RASL) need the group before: encode "
+            hint = (
+                "It may begin with an open group (CRA), whose leading pictures (RASL) need the previous group: encode "
+            )
             hint += "it with closed groups (x265: open-gop=0)."
             raise FailureError(f"{self.count:,} samples decode to {made:,} frames", hint=hint if is_open else None)
 
@@ -570,9 +572,8 @@ def _check_order(is_bidirectional: bool, is_reordered: bool) -> None:
     """Raise :class:`FailureError` for pictures that need later ones, and of which none came after a later one."""
     if is_bidirectional and not is_reordered:
         raise FailureError(
-            "the video has B-frames, and its samples are in the order in which they are shown: a B-frame needs a later"
-            " sample first",
-            hint="Encode it without B-frames: a VideoStream has none.",
+            "the video has B-frames, but its samples are in display order instead of decoding order",
+            hint="Encode it without B-frames, which a VideoStream cannot hold.",
         )
 
 
@@ -628,10 +629,10 @@ def _add_planes(batches: Batches, frame: Any, output: str, crop: list[int] | Non
         top, left, height, width = crop
         if top + height > frame.height or left + width > frame.width:
             raise FailureError(
-                f"the crop ends at {top + height} x {left + width} (height x width), and frames have"
+                f"the crop ends at {top + height} x {left + width} (height x width), but frames have"
                 f" {frame.height} x {frame.width}",
                 "usage",
-                hint="Give a part that is within all frames.",
+                hint="Give a part within all frames.",
             )
         is_plain = size is not None and name in ("yuv420p", "yuvj420p") and not (top % 2 or left % 2)
         kept = name if is_plain else form  # what is scaled is converted by that, and only the part
@@ -753,7 +754,7 @@ def _unsupported(message: str) -> FailureError:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, MemoryError):
-        return "it takes more memory than a video may"
+        return "it needs more memory than allowed for a video"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

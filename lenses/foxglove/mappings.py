@@ -83,7 +83,9 @@ def _compressed_image(messages: str) -> DeriveLens:
 def _compressed_video(messages: str) -> DeriveLens:
     return (
         _of_camera(messages)
-        .where(Selector(".format").pipe(values.is_codec), otherwise=f"its format is none of {', '.join(values.CODECS)}")
+        .where(
+            Selector(".format").pipe(values.is_codec), otherwise=f"its format is not one of {', '.join(values.CODECS)}"
+        )
         .to_component(to.VIDEO_CODEC, Selector(".format").pipe(values.codecs), required=True)
         .to_component(to.VIDEO_SAMPLE, Selector(".data").pipe(blobs), required=True)
     )
@@ -106,7 +108,7 @@ def _point_cloud(messages: str) -> DeriveLens:
     cloud = Selector(".").pipe(values.cloud_points)
     return (
         _poses(_in_frame(messages), ".pose!", required=False)
-        .where(cloud.pipe(Selector(".readable")), otherwise="its points have no x, y and z that can be read")
+        .where(cloud.pipe(Selector(".readable")), otherwise="its points have no readable x, y and z")
         .to_component(to.POINT_POSITIONS, cloud.pipe(Selector(".positions[]")))
         .to_component(to.POINT_COLORS, cloud.pipe(Selector(".colors[]")))
         .remark(cloud.pipe(Selector(".partial")), "have data that ends within a point, which is left out")
@@ -132,7 +134,7 @@ def _camera_calibration(messages: str) -> DeriveLens:
     calibration = Selector(".")
     return (
         _timed(DeriveLens(messages))
-        .where(calibration.pipe(values.is_calibrated), otherwise="its matrix K has not nine numbers")
+        .where(calibration.pipe(values.is_calibrated), otherwise="its matrix K does not have nine numbers")
         .to_component(to.PINHOLE_PROJECTION, calibration.pipe(values.projections))
         .to_component(to.PINHOLE_RESOLUTION, calibration.pipe(values.resolutions))
         .to_component(to.PINHOLE_PARENT_FRAME, ".frame_id")

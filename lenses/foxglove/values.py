@@ -50,7 +50,7 @@ def stamps(values: pa.Array) -> pa.Array:
     try:
         return pc.fill_null(nanoseconds(values), 0)
     except pa.ArrowInvalid as error:
-        raise SelectorError("a time is beyond what 64 bits of nanoseconds hold") from error
+        raise SelectorError("a time does not fit into 64 bits of nanoseconds") from error
 
 
 def image_planes(frames: pa.Array) -> pa.Array:

@@ -198,7 +198,7 @@ def occupancy_grid(message: str) -> DeriveLens:
     grid = Selector(".")
     return (
         at_stamp(DeriveLens(message))
-        .where(grid.pipe(_has_all_cells), otherwise="it does not have a cell for each of its width times its height")
+        .where(grid.pipe(_has_all_cells), otherwise="it does not have width times height cells")
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
         .to_component(to.GRID_DATA, grid.pipe(_cells))
         .to_component(to.GRID_FORMAT, Selector(".info").pipe(_grid_formats))
@@ -318,7 +318,7 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
 
 
 def needs_reflection(schema_name: str) -> bool:
-    """Return whether the type also needs the decoder ``ros2_reflection``, because Rerun's reader maps it from structs.
+    """Return True if the type also needs the decoder ``ros2_reflection``, because Rerun's reader maps it from structs.
 
     >>> needs_reflection("std_msgs/msg/String"), needs_reflection("sensor_msgs/msg/Imu")
     (True, False)

@@ -47,7 +47,7 @@ FRAME_ID: Final = ".header.frame_id"
 
 
 def at_stamp(lens: DeriveLens, stamp: str = ".header.stamp") -> DeriveLens:
-    """Add the timeline ``ros2_timestamp`` to the lens, from a stamp of seconds and nanoseconds, as int64 ns.
+    """Add the timeline ``ros2_timestamp`` (int64 ns) to the lens, from a stamp of seconds and nanoseconds.
 
     >>> at_stamp(DeriveLens("sensor_msgs.msg.Imu:message")).timelines[0].name
     'ros2_timestamp'

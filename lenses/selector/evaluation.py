@@ -93,7 +93,7 @@ def unexpected(what: str, kind: pa.DataType) -> SelectorError:
 
 
 def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """Return ``values`` as ``datatype``. The type may also exclude nulls inside lists and structs.
+    """Cast ``values`` to ``datatype``, which may also exclude nulls inside lists and structs.
 
     Raises ``pa.ArrowInvalid`` for values that do not fit.
     """
@@ -117,7 +117,7 @@ def _present_where(values: pa.FixedSizeListArray, flat: pa.Array, size: int) -> 
     missing = ~flat.is_valid().to_numpy(zero_copy_only=False)
     shown = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
     if (missing & shown).any():
-        raise SelectorError("Cast error: a null number inside a vector that must have them all")
+        raise SelectorError("Cast error: a null number in a vector without nulls")
     return flat.fill_null(pa.scalar(0).cast(flat.type))
 
 
@@ -138,7 +138,7 @@ def scaled(values: pa.Array, factor: float) -> pa.Array:
 
 
 def nanoseconds(values: pa.Array) -> pa.Array:
-    """Stamps as int64 nanoseconds.
+    """Convert stamps to int64 nanoseconds.
 
     A stamp is an Arrow timestamp or duration, or a struct of seconds (``sec``, ``secs``, ``seconds``) and nanoseconds
     (``nanosec``, ``nsec``, ``nanos``, …) as ROS and protobuf write it. If a part is null, the stamp is null.
@@ -197,7 +197,7 @@ def pack(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
 def beside(
     columns: Sequence[pa.Array], kind: type[np.floating[Any]], factor: float = 1.0
 ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.bool_] | None]:
-    """Return a matrix of columns of numbers, times ``factor``, and a mask of nulls, or None if there are none."""
+    """Join columns of numbers to a matrix, times ``factor``; also return a mask of nulls, or None without nulls."""
     numbers = np.empty((len(columns[0]), len(columns)), kind)
     missing = np.zeros(numbers.shape, bool)
     for i, column in enumerate(columns):
@@ -349,14 +349,14 @@ def execute(pipeline: SelectorPipeline, source: pa.Array) -> pa.Array | None:
 
 
 def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.ListArray | None:
-    """Evaluate ``pipeline`` on the elements of ``source``; return one list per row, or None if it yields nothing."""
+    """Evaluate ``pipeline`` on the elements of ``source``; return one list per row, or None if there is no result."""
     rows = ListRows(source, whole=holds_code(pipeline))
     groups = run(pipeline.nodes, GroupedValues(rows.elements), Tracking(True, rows))
     return None if groups is None else rows.regrouped(groups)
 
 
 class SelectorTable:
-    """A tree of stages. Each slot is a stage that follows another slot; slot 0 is the input itself.
+    """A tree of stages. Each slot is a stage after another slot; slot 0 is the input.
 
     Common beginnings of selectors are computed once. This saves 3 to 7 % of the time for a lens of an IMU, and two
     thirds for a point cloud whose selectors share a callable. ``benchmarks/bench_types.py`` guards it.
@@ -567,7 +567,7 @@ def _called(node: Function, values: pa.Array, tracking: Tracking) -> GroupedValu
         )
     if tracking.groups and len(given) != len(values):
         raise SelectorError(
-            f"Python callback changed the length: it was given {len(values):,} values and returned {len(given):,}"
+            f"Python callback changed the length: it got {len(values):,} values and returned {len(given):,}"
         )
     return GroupedValues(given)
 
@@ -588,7 +588,7 @@ def _packed(node: Pack, values: pa.Array, tracking: Tracking) -> GroupedValues |
     first = parts[0]
     for other in parts[1:]:
         if not _same_groups(first, other):
-            raise SelectorError("the parts of a vector differ in their number of values")
+            raise SelectorError("the selectors of a vector give different numbers of values")
     packed = pack(node, [p.values for p in parts])
     if node.datatype is None or not tracking.groups:
         return GroupedValues(packed)

@@ -95,7 +95,7 @@ class JqProcess:
             self.stop()
             if isinstance(error, TimeoutError):
                 raise SelectorError(f"jq program did not finish within {seconds:g} s and was stopped") from None
-            raise SelectorError("jq program ended its process: it took too much memory, or crashed") from None
+            raise SelectorError("jq program used too much memory, or crashed") from None
         except BaseException:  # an interrupt: the next request would get the answer to this one
             self.stop()
             raise
@@ -213,7 +213,7 @@ def _plain(values: pa.Array) -> pa.Array:
     try:
         return pc.cast(values, wanted)
     except pa.ArrowException as error:
-        raise SelectorError(f"{type_name(values.type)} has no JSON form here: {error}") from error
+        raise SelectorError(f"{type_name(values.type)} cannot be converted to JSON: {error}") from error
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -240,7 +240,7 @@ def _text(value: object) -> Any:
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Decimal):
         return str(value)
-    raise SelectorError(f"a {type(value).__name__} has no JSON form")
+    raise SelectorError(f"a {type(value).__name__} cannot be converted to JSON")
 
 
 def _finite(value: Any) -> Any:

@@ -60,7 +60,7 @@ def answer(program: str, text: str | None) -> dict[str, str]:
     if _is_deeper(outputs, _MOST_DEPTH):  # how deep a text may be is otherwise up to the version of Python
         return {"error": "its outputs are nested too deeply"}
     if not outputs:  # the array of all outputs is always there, unless the program ended everything
-        return {"error": "it ended by `halt` or `halt_error`, before all elements were done"}
+        return {"error": "it ended with `halt` or `halt_error` before all elements were processed"}
     return {"outputs": outputs}
 
 

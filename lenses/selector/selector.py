@@ -56,7 +56,7 @@ def unit_factor(unit: float | str, to: str | None = None) -> float:
     if to is None:
         return float(UNITS[kind][unit])
     if _kind(to) != kind:
-        raise ValueError(f"{unit!r} is a unit of {kind}, and {to!r} one of {_kind(to)}")
+        raise ValueError(f"{unit!r} is a unit of {kind}, but {to!r} is a unit of {_kind(to)}")
     return float(UNITS[kind][unit] / UNITS[kind][to])
 
 
@@ -91,8 +91,8 @@ class Selector:
     Field access copies nothing. ``[]`` copies at most offsets, and ``[n]`` copies the selected elements. ``==`` is
     identity.
 
-    Raises :class:`~chunkmill.engine.errors.SelectorSyntaxError` (a ``ValueError``), with a caret under the position of
-    the error.
+    Raises :class:`~chunkmill.engine.errors.SelectorSyntaxError` (a ``ValueError``), which marks the position of the
+    error.
 
     >>> Selector(".pose.x").execute(pa.array([{"pose": {"x": 1}}, {"pose": None}])).to_pylist()
     [1, None]
@@ -124,7 +124,7 @@ class Selector:
         """Run a jq program on the JSON form of each element, and replace the element by all outputs.
 
         ``type`` is the Arrow type of the outputs. Without it, the type is inferred from the outputs of each chunk. This
-        is a thousand times slower than a columnar selector, because the data goes as JSON through another process.
+        is a thousand times slower than other selectors, because data passes as JSON through another process.
 
         If 1,024 elements take longer than ``timeout`` seconds, the program is stopped and
         :class:`~chunkmill.engine.errors.SelectorError` is raised. Raises ``ValueError`` if ``program`` is not a jq
@@ -157,7 +157,7 @@ class Selector:
             raise ValueError("pack requires at least one selector")
         datatype = datatype_of(type, "type")
         if datatype not in (pa.float32(), pa.float64()):
-            raise ValueError(f"pack makes vectors of float32 or float64, not of {datatype}")
+            raise ValueError(f"pack supports float32 and float64, not {datatype}")
         parts = tuple(pipeline_of(selector) for selector in selectors)
         return _single(Pack(parts, datatype, 1.0, whole=True, by_position=False))
 

@@ -29,7 +29,7 @@ class BagSource(McapSource):
     """The chunks of one bag.
 
     Guarantee, as for :class:`McapSource`: every message of a selected topic (and time) becomes exactly one row, in the
-    same order for every run over the same bytes. Chunks that hold no such message according to the index are not read.
+    same order in every run over the same bytes. Chunks without such messages, by the index, are not read.
     """
 
     reader = "BagReader"
@@ -41,40 +41,40 @@ class BagSource(McapSource):
         unwrap: bool = True,  # noqa: ARG002 (no bag is wrapped)
         stored_size: int | None = None,
     ) -> BagFile:
-        """The bag, opened; of this version, if given."""
+        """Open the bag; if given, check its version."""
         return BagFile(self.path, version, stored_size)
 
     def layout(self, file: BagFile) -> McapLayout:
-        """The parts of the bag, and its index as the summary of an MCAP. Raises ``ReadError``."""
+        """Return the parts of the bag, and its index as the summary of an MCAP. Raises ``ReadError``."""
         return read_layout(file)
 
     def plan(self, file: BagFile, layout: McapLayout, unwanted: Places) -> list[McapSplit]:
-        """Runs of chunks of about ``SPLIT_BYTES`` uncompressed; one for a bag without an index."""
+        """Return runs of chunks of about ``SPLIT_BYTES`` uncompressed bytes; one run for a bag without an index."""
         summary = layout.summary
         if summary is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
             return [whole(file, layout, self.options, unwanted)]
         return cut(file, layout, self.options, _pieces(file, summary, unwanted), unwanted)
 
     def chunk_pieces(self, file: BagFile, layout: McapLayout) -> list[SplitPiece] | None:
-        """All chunks of the bag with their numbers of messages; None without an index."""
+        """Return all chunks of the bag with their numbers of messages, or None without an index."""
         return None if layout.summary is None else _pieces(file, layout.summary, NOWHERE)
 
     def records(self) -> Sequence[RecordSource]:
-        """The messages of the bag as they are stored, as MCAP has those of ROS 1."""
+        """Return the stored messages of the bag, in the form of ROS 1 messages in an MCAP."""
         from ..mcap.copying import McapRecords
 
         return [McapRecords(self, framed=False)]
 
     def section(self, file: BagFile, split: McapSplit, registry: Registry, *, threads: int = 1) -> BagSection:
-        """A reader of the records of a split."""
+        """Return a reader for the records of a split."""
         return BagSection(file, split, registry, threads=threads)
 
     def why_nothing(self, file: BagFile, layout: McapLayout) -> ReadWarning | None:
-        """Say why the options choose no message of the bag; None if the index does not prove that."""
+        """Return the reason why the options select no message, or None if the index does not prove this."""
         return why_nothing(file, layout, self.options, zero_is_told=True)
 
     def unwanted(self, summary: Summary | None) -> Places:
-        """The places of the chunks without a message of a wanted topic and time: no checksum asks for their bytes."""
+        """Return the places of chunks without selected messages, which need not be read, as there are no checksums."""
         times = self.options.times
         if summary is None or times is None:
             return self.without_wanted(summary)
@@ -82,7 +82,7 @@ class BagSource(McapSource):
         return {**self.without_wanted(summary), **outside}
 
     def rescue(self, file: BagFile) -> BagSalvage:
-        """The reading of a damaged bag."""
+        """Return the reader for a damaged bag."""
         return plan_salvage(file, self.options)
 
     def describe_file(self, file: BagFile, *, timing: bool) -> BagInfo:
@@ -183,11 +183,11 @@ class BagInfo(McapInfo):
 class BagReader(McapReader):
     """Read chunks from a ROS 1 bag of version 2.0 (``.bag``; chunks plain, bz2 or lz4).
 
-    The chunks are those that :class:`McapReader` makes of the same messages in an MCAP. Every message becomes one row
-    at the entity of its topic. A bag stores one time for each message, when it was received. Both ``message_log_time``
-    and ``message_publish_time`` hold this time. All connections of a topic become rows of one entity. A bag without an
-    index, such as one of an interrupted recorder (``.bag.active``), is read from start to end. Raises ``ReadError``
-    while a cut or damaged bag is read, and ``UnsupportedError`` for an encrypted bag or one of version 1.
+    The chunks are those of :class:`McapReader` for the same messages in an MCAP. Every message becomes one row at the
+    entity of its topic. A bag stores one time per message, the time of receipt. It is both ``message_log_time`` and
+    ``message_publish_time``. All connections of a topic become rows of one entity. A bag without an index, such as one
+    of an interrupted recorder (``.bag.active``), is read from start to end. Raises ``ReadError`` while a truncated or
+    damaged bag is read, and ``UnsupportedError`` for an encrypted bag or one of version 1.
 
     Parameters
     ----------
@@ -195,10 +195,10 @@ class BagReader(McapReader):
         The bag, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
         stream runs.
     timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
-        As for :class:`McapReader`. Chunks of the bag that hold no message of these topics and times are not read.
+        As for :class:`McapReader`. Chunks of the bag without messages of these topics and times are not read.
     recover
-        Read what is left of a cut or damaged bag in one split. A ``ReadWarning`` and :meth:`recovery_report` show the
-        loss. A bag has no checksums, except those of bz2 and lz4.
+        Read the rest of a truncated or damaged bag in one split. A ``ReadWarning`` and :meth:`recovery_report` report
+        the loss. A bag has no checksums, except in bz2 and lz4 chunks.
 
     Raises
     ------

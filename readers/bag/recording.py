@@ -23,7 +23,7 @@ class BagRecording(McapRecording):
         return BagReader
 
     def verify(self) -> Verification:
-        """Every record, then every message decoded; of a damaged bag, its records alone."""
+        """Verify every record, and decode every message; for a damaged bag, verify only records."""
         from ...engine.rrd import Findings
         from .reader import BagSource
 

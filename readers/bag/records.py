@@ -97,11 +97,11 @@ class BagFile(McapFile):
         (size,) = U32.unpack(self._window.at(offset, U32.size, what="a record"))
         check_limit(size, MAX_BAG_HEADER, path=self.path, offset=offset, what="the length of the header of a record")
         if size > left - 2 * U32.size:
-            raise self._cut(offset, end, f"the header of a record has {size:,} bytes where {left - 8:,} are left")
+            raise self._cut(offset, end, f"the header of a record has {size:,} bytes, but {left - 8:,} are left")
         raw = bytes(self._window.at(offset + U32.size, size + U32.size, what="the header of a record"))
         record = made_record(raw, offset, path=self.path, place=offset)
         if record.size > end - record.data_at:
-            why = f"a {record.name} record has {record.size:,} bytes where {end - record.data_at:,} are left"
+            why = f"a {record.name} record has {record.size:,} bytes, but {end - record.data_at:,} are left"
             raise self._cut(offset, end, why)
         return record
 
@@ -125,7 +125,7 @@ def made_record(raw: bytes, offset: int, *, path: str, place: int) -> BagRecord:
     fields = parse_fields(raw[: -U32.size], path=path, offset=place)
     op = fields.get(b"op", b"")
     if len(op) != 1:
-        raise damaged("the header of a record does not say what it is", path=path, offset=place)
+        raise damaged("the header of a record has no valid type", path=path, offset=place)
     return BagRecord(offset, op[0], fields, offset + U32.size + len(raw), U32.unpack(raw[-U32.size :])[0])
 
 
@@ -168,7 +168,7 @@ def time_in(record: BagRecord, name: bytes, *, path: str) -> int:
 
 
 def _without(record: BagRecord, name: bytes, path: str) -> ReadError:
-    why = f"a {record.name} record has no field {name.decode()!r} of its length"
+    why = f"a {record.name} record has no field {name.decode()!r} of the right length"
     return damaged(why, path=path, offset=record.offset)
 
 
@@ -177,10 +177,10 @@ def chunk_head(record: BagRecord, *, path: str) -> ChunkHead:
     compression = record.fields.get(b"compression", b"")
     if compression not in COMPRESSIONS:
         raise UnsupportedError(
-            f"a chunk is compressed with {compression.decode(errors='backslashreplace')!r}",
+            f"a chunk has the unknown compression {compression.decode(errors='backslashreplace')!r}",
             path=path,
             offset=record.offset,
-            hint="A bag has none, bz2 or lz4; rewrite the file, unless that name itself is damaged.",
+            hint="Bags have none, bz2 or lz4. Rewrite the bag, unless this name itself is damaged.",
         )
     size = number(record, b"size", path=path)
     return ChunkHead(0, 0, size, 0, COMPRESSIONS[compression], record.size, record.data_at - record.offset)
@@ -241,7 +241,7 @@ def check_version(file: BagFile) -> None:
         raise ReadError(f"the file ends after {len(begin)} bytes", path=file.path, offset=len(begin), hint=CUT_HINT)
     if begin.startswith(MAGIC[:-1]):
         raise ReadError(
-            "the line ends of this bag were converted, which damages binary files",
+            "the line endings of this bag were converted, which damages binary files",
             path=file.path,
             offset=0,
             hint="Copy it again in binary mode.",
@@ -252,7 +252,7 @@ def check_version(file: BagFile) -> None:
             f"this is a bag of an older format, {version!r}",
             path=file.path,
             offset=0,
-            hint="Only version 2.0 is read; rewrite it with ROS 1: rosbag filter old.bag new.bag True",
+            hint="Only version 2.0 is supported. Rewrite it with ROS 1: rosbag filter old.bag new.bag True",
         )
     raise ReadError(
         "the file does not begin as a bag does", path=file.path, offset=0, hint="Check that it is a bag of ROS 1."
@@ -263,7 +263,7 @@ def bag_header(file: BagFile) -> BagRecord:
     """The first record of a bag. Raises ``ReadError`` where it is another one, or says that the bag is encrypted."""
     record = file.record_at(len(MAGIC), file.size)
     if record.op != BagOp.BAG_HEADER:
-        why = f"the file begins with a {record.name} record where its header should be"
+        why = f"the file begins with a {record.name} record instead of its header"
         raise damaged(why, path=file.path, offset=record.offset)
     encryptor = record.fields.get(b"encryptor", b"")
     if encryptor not in (b"", b"rosbag/NoEncryptor"):
@@ -288,7 +288,7 @@ def read_layout(file: BagFile) -> McapLayout:
     if index_at < header.end:
         raise damaged(f"the index cannot begin at byte {index_at:,}, inside the header", path=path, offset=len(MAGIC))
     if index_at > size or (index_at == size and connections + chunks):
-        why = f"the index should begin at byte {index_at:,}, and the file ends at byte {size:,}"
+        why = f"the index should begin at byte {index_at:,}, but the file ends at byte {size:,}"
         raise ReadError(why, path=path, offset=size, hint=CUT_HINT)
     registry = Registry(path)
     infos = {info.offset: info for info in _read_index(file, index_at, registry)}
@@ -297,7 +297,7 @@ def read_layout(file: BagFile) -> McapLayout:
         ("chunks", chunks, len(infos)),
     ):
         if expected != found:
-            why = f"the header counts {expected:,} {what}, and the index has {found:,}"
+            why = f"the header counts {expected:,} {what}, but the index has {found:,}"
             raise ReadError(why, path=path, offset=index_at, hint=CUT_HINT)
     entries = tuple(_entries(file, header.end, index_at, sorted(infos.values())))
     total: Counter[int] = Counter()
@@ -370,11 +370,11 @@ def _entries(file: BagFile, start: int, end: int, infos: list[_ChunkInfo]) -> It
     at = start
     for info, until in zip(infos, ends, strict=True):
         if not at <= info.offset < end:
-            why = f"the index has a chunk at byte {info.offset:,}, where there is none"
+            why = f"the index has a chunk at byte {info.offset:,}, but there is none"
             raise damaged(why, path=file.path, offset=end)
         record = file.record_at(info.offset, until)
         if record.op != BagOp.CHUNK:
-            why = f"the index has a chunk here, and this is a {record.name} record"
+            why = f"the index has a chunk here, but this is a {record.name} record"
             raise damaged(why, path=file.path, offset=info.offset)
         head = chunk_head(record, path=file.path)
         ids = b"".join(id_.to_bytes(2, "little") for id_, count in sorted(info.counts.items()) if count)

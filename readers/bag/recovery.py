@@ -103,7 +103,7 @@ class RecoveringSection(BagSection):
         if broken is None or not broken.records:
             self._report.lost_bytes += after - at
         if self._effort <= 0 and after < self._split.end:
-            self._report.lost(after, "there is too much damage to go on")
+            self._report.lost(after, "there is too much damage to continue")
             self._report.lost_bytes += self._split.end - after
             return self._split.end
         return after
@@ -243,7 +243,7 @@ class RecoveringSection(BagSection):
         good = np.isin(made.connections, known)
         count = int((~good).sum())
         if count:
-            self._report.lost(offset, f"{count:,} messages are of connections that no record defines")
+            self._report.lost(offset, f"{count:,} messages belong to undefined connections")
             self._report.lost_messages += count
         return placed_heads(made.starts[good], made.lengths[good], made.connections[good], made.times[good])
 

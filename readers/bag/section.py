@@ -309,7 +309,7 @@ def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: s
         while not decompressor.eof:
             part = decompressor.decompress(rest, min(_STEP, size - used + 1))
             if used + len(part) > size or (not part and not decompressor.eof):
-                raise EOFError("its stream is cut short, or holds more")
+                raise EOFError("its stream is truncated, or has extra data")
             out[used : used + len(part)] = np.frombuffer(part, np.uint8)
             used += len(part)
             rest = b""
@@ -323,7 +323,7 @@ def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: s
 
 
 def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError:
-    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {size:,}"
+    why = f"a chunk declares {head.uncompressed_size:,} bytes of records, but has {size:,}"
     return damaged(why, path=path, offset=offset)
 
 
@@ -381,7 +381,7 @@ class BagSection:
             raise self._miscounted("messages", split.messages, messages)
 
     def _miscounted(self, what: str, expected: int, actual: int) -> ReadError:
-        why = f"the index counts {expected:,} {what} here, and there are {actual:,}"
+        why = f"the index counts {expected:,} {what} here, but there are {actual:,}"
         return damaged(why, path=self._file.path, offset=self._split.start)
 
     def _wait(self) -> None:
@@ -525,6 +525,6 @@ class BagSection:
         known = self._registry.channels
         unknown = [id_ for id_ in np.unique(made.connections).tolist() if id_ > LAST_CONNECTION or id_ not in known]
         if unknown:
-            why = f"there are messages of connection {unknown[0]}, which no record defines"
+            why = f"there are messages of the undefined connection {unknown[0]}"
             raise damaged(why, path=self._file.path, offset=offset)
         return placed_heads(made.starts, made.lengths, made.connections, made.times)

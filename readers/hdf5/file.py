@@ -32,7 +32,9 @@ _PROGRAM: Final = f"{__package__}.worker"
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _DEFLATE, _SHUFFLE = 1, 2
 _HINT: Final = "The file is damaged or malicious; copy it again."
-_FOREIGN: Final = "Files in the folder of the input are read. Copy the values into it, or ignore the dataset."
+_FOREIGN: Final = (
+    "Only other files in the folder of the input are read. Copy the values into this file, or ignore the dataset."
+)
 _BLOCK: Final = 16 * MIB
 _MOST_COLUMNS: Final = 64
 _COLUMN_BLOCK: Final = MIB // 4
@@ -41,7 +43,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Hdf5DatasetInfo(NamedTuple):
-    """A dataset of an HDF5 file: its path, its shape, and the name of its element type."""
+    """A dataset of an HDF5 file: its path, shape, and element type."""
 
     path: str
     shape: tuple[int, ...]
@@ -121,7 +123,7 @@ class Tree:
 def require_hdf5_extra() -> None:
     """Raise ``MissingExtraError`` where h5py is not installed."""
     if importlib.util.find_spec("h5py") is None:
-        raise MissingExtraError("HDF5 is read by h5py, which is not installed", hint=extra_command("hdf5"))
+        raise MissingExtraError("HDF5 needs h5py, which is not installed", hint=extra_command("hdf5"))
 
 
 class Hdf5File:
@@ -177,7 +179,7 @@ class Hdf5File:
         if place in self._others:
             return self._others[place]
         if self._versions is not None and place not in self._versions:
-            raise ReadError("not there when the input was opened", path=place)
+            raise ReadError("missing when the input was opened", path=place)
         file = open_inside(folder, place, None if self._versions is None else self._versions[place])
         if os.path.samestat(os.fstat(file.fileno()), os.fstat(self._file.fileno())):
             file.close()
@@ -193,7 +195,7 @@ class Hdf5File:
                 return
             at = 2 * at or 512
         why = "the file is empty" if not self._file.size else "HDF5 signature not found at any valid offset"
-        raise ReadError(why, path=self.path, offset=0, hint="This is no HDF5 file, or its beginning is missing.")
+        raise ReadError(why, path=self.path, offset=0, hint="This is not an HDF5 file, or its beginning is missing.")
 
     def tree(self) -> Tree:
         """Read all objects. Raises ``ReadError``."""
@@ -230,11 +232,11 @@ class Hdf5File:
                 raise self._error(dataset, f"its values are in other files, in the form {dataset.dtype}", _FOREIGN)
             unit = math.prod(dataset.chunks) * dataset.item if dataset.chunks else 0
             if unit > MAX_HDF5_CHUNK:
-                what = f"a storage chunk has {unit:,} bytes, and at most {MAX_HDF5_CHUNK:,} are read"
-                raise self._error(dataset, what, "Write it with smaller chunks, by h5repack -l.")
+                what = f"a storage chunk has {unit:,} bytes, but at most {MAX_HDF5_CHUNK:,} are supported"
+                raise self._error(dataset, what, "Rewrite the file with smaller chunks (h5repack -l).")
             row = dataset.row_bytes if dataset.shape else dataset.item
             if row > MAX_HDF5_CHUNK:
-                what = f"a row has {row:,} bytes, and at most {MAX_HDF5_CHUNK:,} are read"
+                what = f"a row has {row:,} bytes, but at most {MAX_HDF5_CHUNK:,} are supported"
                 raise self._error(dataset, what, "Ignore the dataset.")
         total = sum(max(d.total_bytes, d.shape[0] if d.shape else 0) for d in datasets)
         size = sum(file.size for file in {self._file, *self._others.values()})
@@ -363,7 +365,7 @@ class Hdf5File:
         except zlib_ng.error as error:  # type: ignore[misc]  # its stub does not say that it is an exception
             raise self._error(dataset, f"a chunk cannot be inflated: {error}", _HINT, offset) from error
         if not unpacker.eof:
-            raise self._error(dataset, "a chunk inflates to more than its size, or ends early", _HINT, offset)
+            raise self._error(dataset, "a chunk inflates to more than its size, or is truncated", _HINT, offset)
         return out
 
     def _index(self, dataset: Dataset) -> dict[tuple[int, ...], tuple[int, int, int]]:
@@ -571,7 +573,7 @@ def _struct_array(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.A
 def _ends(data: bytes | Bytes, count: int, size: int) -> npt.NDArray[np.int32]:
     lengths = np.frombuffer(data, np.int64, count)
     if count and (lengths.min() < 0 or lengths.sum() != len(data) - 8 * count or lengths.sum() >= 2**31 * size):
-        raise ValueError("values of variable length do not fit their bytes")
+        raise ValueError("values of variable length do not match their bytes")
     return np.concatenate([[0], np.cumsum(lengths) // size]).astype(np.int32)
 
 

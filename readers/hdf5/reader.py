@@ -43,8 +43,8 @@ _DEPTHS: Final = {"uint16": "16UC1", "float32": "32FC1", "float64": "64FC1"}
 _TYPES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
 """Media types by the first bytes of a file."""
 _UNFIT: Final = (
-    "Images are datasets of uint8 or uint16 in the shape (rows, height, width) or (rows, height, width, 1, 3 or 4), of "
-    "floats in (rows, height, width), or of uint8 in (rows, bytes) with a JPEG, PNG or WebP in each row."
+    "Images are datasets of shape (rows, height, width), with uint8, uint16 or floats; of shape (rows, height, width, "
+    "1, 3 or 4), with uint8 or uint16; or of shape (rows, bytes), with a JPEG, PNG or WebP per row."
 )
 
 _FILE: Final = (("blob", "Blob"), ("media_type", "MediaType"))
@@ -104,7 +104,9 @@ class ImageLayout(NamedTuple):
             return cls(f"{colours}{8 * np.dtype(dtype).itemsize}", shape[2], shape[1])
         if dtype in _DEPTHS and (len(shape) == 3 or shape[3:] == (1,)):
             return cls(_DEPTHS[dtype], shape[2], shape[1], is_depth=True)
-        raise UsageError(f"{dataset.path}: {dtype} in the shape {list(shape)} shows no images", path=path, hint=_UNFIT)
+        raise UsageError(
+            f"{dataset.path}: datasets of {dtype} with shape {list(shape)} are not images", path=path, hint=_UNFIT
+        )
 
     def columns(self, values: pa.Array, dataset: Dataset, path: str, first_row: int) -> Columns:
         """Return the components of rows, the first of which is ``first_row``. Raises ``ReadError``."""
@@ -144,9 +146,9 @@ def _files(values: pa.Array, dataset: Dataset, path: str, first_row: int) -> tup
         kind = next((name for begin, name in _TYPES.items() if head.startswith(begin)), None)
         if kind is None:
             raise ReadError(
-                f"{dataset.path}: row {first_row + number:,} is no JPEG, PNG or WebP: it begins with {head.hex(' ')}",
+                f"{dataset.path}: row {first_row + number:,} is not JPEG, PNG or WebP: it begins with {head.hex(' ')}",
                 path=path,
-                hint="Leave the dataset out of the images; its rows are read as numbers then.",
+                hint="Leave the dataset out of `images`, to read its rows as numbers.",
             )
         types.append(kind)
     kept = np.arange(rows.shape[1]) < sizes[:, None]
@@ -329,7 +331,10 @@ def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
 
     for name, why in tree.foreign.items():
         if is_in(name):
-            hint = f"Files in the folder of the input are read. Or give ignore_datasets=[{name!r}]."
+            hint = (
+                "Only other files in the folder of the input are read. Copy it there, or give "
+                f"ignore_datasets=[{name!r}]."
+            )
             raise UsageError(f"{name}: {why}", path=path, hint=hint)
     datasets = [d for d in tree.datasets if is_in(d.path) and not d.is_empty]
     _warn_of_rest(tree, [d for d in tree.datasets if is_in(d.path)], is_in, path)
@@ -366,7 +371,7 @@ def _images(datasets: Sequence[Dataset], options: Hdf5Options, root: str, path: 
         fits = {d.path: d for d in datasets if d.shape and d.path.count("/") == pattern.count("/")}
         fits = {name: d for name, d in fits.items() if fnmatchcase(name, pattern)}
         if not fits:
-            _warn(path, f"images names {given!r}, which fits no dataset of the file")
+            _warn(path, f"images: {given!r} matches no dataset of the file")
         images |= fits
     return list(images.values())
 
@@ -414,7 +419,7 @@ def _rows(datasets: Sequence[Dataset], index: Dataset | None, path: str) -> int:
             f"Datasets are not row-aligned to the {line} of length {rows}: {', '.join(wrong[:20])} (add them to "
             "`ignore_datasets` or pick a compatible `index_column`)",
             path=path,
-            hint="A file of several recordings is read one by one: root_group names one, and recordings() gives all.",
+            hint="If the file has several recordings, select one with root_group; recordings() returns all.",
         )
     return rows
 
@@ -427,22 +432,22 @@ def _warn_of_unmatched(tree: Tree, options: Hdf5Options, ignored: Sequence[str],
     names = {*tree.groups, *(d.path for d in tree.datasets), *tree.links, *tree.foreign}
     for given, name in zip(options.ignore_datasets, ignored, strict=True):
         if name not in names:
-            _warn(path, f"ignore_datasets names {given!r}, which is not in the file")
+            _warn(path, f"ignore_datasets: {given!r} is not in the file")
 
 
 def _warn_of_rest(tree: Tree, datasets: Sequence[Dataset], is_in: Callable[[str], bool], path: str) -> None:
     """Name what becomes no data."""
     for dataset in datasets:
         if dataset.is_empty or 0 in dataset.shape[:2]:
-            _warn(path, f"the dataset {dataset.path} is empty, and left out")
+            _warn(path, f"the dataset {dataset.path} is empty, and is left out")
         elif dataset.type["kind"] == "skip":
-            _warn(path, f"the dataset {dataset.path} holds {dataset.type['why']}, and is left out")
+            _warn(path, f"the dataset {dataset.path} has {dataset.type['why']}, and is left out")
         elif dataset.type.get("names"):
             members = ", ".join(f"{name}={number}" for name, number in list(dataset.type["names"].items())[:20])
-            _warn(path, f"the dataset {dataset.path} is an enum, and read as its numbers: {members}")
+            _warn(path, f"the dataset {dataset.path} is an enum; its numbers are read: {members}")
     for name, why in tree.links.items():
         if is_in(name):
-            _warn(path, f"{name} is {why}, and left out")
+            _warn(path, f"{name} is {why}, and is left out")
     for name, attributes in tree.skipped.items():
         if is_in(name):
             _warn(path, f"attributes of {name} are left out: {', '.join(attributes[:20])}")
@@ -468,9 +473,9 @@ class Hdf5Demo:
 class Hdf5Reader(FrameReader):
     """Read chunks from an HDF5 file, with the extra ``hdf5``.
 
-    A group is an entity and its datasets are columns, with one row for each step of their first dimension. Attributes
-    are static data at ``/__hdf5_properties``. Links are followed. Other files that it refers to are read only if they
-    are in the folder of the input.
+    A group is an entity, and its datasets are columns, with one row per index of their first dimension. Attributes are
+    static data at ``/__hdf5_properties``. Links are followed. Referenced files are read only if they are in the folder
+    of the input.
 
     Parameters
     ----------
@@ -528,7 +533,7 @@ class Hdf5Reader(FrameReader):
         return name
 
     def recordings(self, pattern: str = "/data/demo_*") -> list[Hdf5Demo]:
-        """Return one recording for each group whose path fits a pattern, such as the demos of robomimic and LIBERO.
+        """Return one recording per group whose path matches a pattern, such as the demos of robomimic and LIBERO.
 
         They are ordered by the numbers in their names.
         """
@@ -537,7 +542,7 @@ class Hdf5Reader(FrameReader):
         return [Hdf5Demo(self, group) for group in sorted(groups, key=_numbered)]
 
     def source(self, options: Hdf5Options | None = None) -> Hdf5Source:
-        """The file as a source for a pipeline."""
+        """Return the file as a source for a pipeline."""
         return Hdf5Source(str(located(self._path)), options)
 
     def stream(
@@ -568,11 +573,10 @@ class Hdf5Reader(FrameReader):
             Whether several datasets of a group become one component ``data``, a struct. Otherwise each becomes a
             component.
         images
-            Datasets of images, or patterns of them (``observations/images/*``). Each becomes an entity of its own:
-            ``Image`` or ``DepthImage`` with the shape of its rows, or ``EncodedImage`` for rows of padded JPEGs.
+            Datasets of images, or patterns (``observations/images/*``). Each becomes a separate entity: ``Image`` or
+            ``DepthImage`` with the shape of its rows, or ``EncodedImage`` for rows of padded JPEGs.
         preset
-            The options for the files of a data set: ``aloha``, ``robomimic`` or ``droid``. Explicit options override
-            it.
+            The options for a known data set: ``aloha``, ``robomimic`` or ``droid``. Explicit options override them.
 
         Raises
         ------

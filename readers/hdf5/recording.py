@@ -57,11 +57,11 @@ class Hdf5Recording(RecordingFile):
     episode_option: ClassVar[str] = "root_group"
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the file or the group, as :class:`Hdf5Reader` reads it."""
+        """Return the chunks of the file or the group; see :class:`Hdf5Reader`."""
         from .reader import Hdf5Reader
 
         if len(self.index_columns) > 1:
-            raise UsageError("an HDF5 file has one index column at most", path=str(self.path))
+            raise UsageError("an HDF5 file can have only one index column", path=str(self.path))
         return Hdf5Reader(self.path).stream(
             root_group=self.root_group,
             entity_path_prefix=self.entity_path_prefix,
@@ -73,7 +73,7 @@ class Hdf5Recording(RecordingFile):
         )
 
     def episodes(self) -> Sequence[Episode]:
-        """The groups of the pattern ``recordings``; none without it. Raises ``ReadError``."""
+        """Return the groups of the pattern ``recordings``; none without a pattern. Raises ``ReadError``."""
         from .reader import Hdf5Reader, preset_of
 
         pattern = self.recordings or preset_of(self.preset).recordings
@@ -83,7 +83,7 @@ class Hdf5Recording(RecordingFile):
         return [Episode(demo.root_group, demo.recording_id) for demo in demos]
 
     def report(self) -> FileReport:
-        """Groups and datasets with their types."""
+        """Return groups and datasets with their types."""
         from ..inspection import ColumnReport, FileReport
         from .reader import Hdf5Reader
 

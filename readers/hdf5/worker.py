@@ -126,7 +126,7 @@ class _Files:
             except OSError as error:
                 if not number:
                     raise
-                raise _ForeignError(f"another file, {self._name(number)} (no HDF5: {error})") from error
+                raise _ForeignError(f"another file, {self._name(number)} (not HDF5: {error})") from error
         return self._open[number]["/"]
 
     def _name(self, number: int) -> str:
@@ -159,7 +159,7 @@ class _Files:
         except KeyError as error:
             if number == start:
                 raise
-            raise _ForeignError(f"another file, {self._name(number)} (nothing is there: {error})") from error
+            raise _ForeignError(f"another file, {self._name(number)} (missing: {error})") from error
         return number, here
 
 
@@ -259,7 +259,7 @@ def _dataset(files: _Files, number: int, item: Any) -> dict[str, Any]:
         try:
             facts["segments"] = _segments(files, number, plist)
         except _ForeignError as error:
-            facts["foreign"] = f"its values lie in {error}"
+            facts["foreign"] = f"its values are in {error}"
     elif layout == h5py.h5d.CONTIGUOUS:
         facts["layout"] = "contiguous"
         facts["offset"] = identity.get_offset()
@@ -339,7 +339,7 @@ def _walk(files: _Files) -> list[Any]:
         if len(objects) >= _MOST_OBJECTS:
             raise FailureError(f"it has more than {_MOST_OBJECTS:,} objects")
         if len(objects) > len(places) + _MOST_PATHS:
-            raise FailureError(f"it has more than {_MOST_PATHS:,} links to objects that have a path")
+            raise FailureError(f"it has more than {_MOST_PATHS:,} additional links to objects")
         places.add(parents[-1])
         if len(objects) % 256 == 0:
             files.wire.go_on()
@@ -372,12 +372,12 @@ def _children(
             link = group.get(name, getlink=True)
             if not isinstance(link, h5py.SoftLink):
                 raise
-            why = f"a link to {_shown(link.path)}, where nothing is"
+            why = f"a link to {_shown(link.path)}, which does not exist"
             objects.append({"path": path, "kind": "link", "why": why})
             continue
         place = (home, _address(child))
         if place in parents:
-            objects.append({"path": path, "kind": "link", "why": "a link to a group that it is in"})
+            objects.append({"path": path, "kind": "link", "why": "a link to a surrounding group"})
         elif not isinstance(child, h5py.Datatype):
             yield path, home, child, [*parents, place]
 
@@ -467,7 +467,7 @@ def _axes(space: Any, shape: tuple[int, ...]) -> list[_Axis]:
     if space.get_select_type() == h5py.h5s.SEL_ALL:
         return [_Axis(0, 1, size, 1) for size in shape]
     if space.get_select_type() != h5py.h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
-        raise FailureError("it is a view of values at irregular places", "unsupported")
+        raise FailureError("it is a view of an irregular selection of values", "unsupported")
     return [_Axis(*axis) for axis in zip(*space.get_regular_hyperslab(), strict=True)]
 
 
@@ -493,7 +493,7 @@ def _check_view(files: _Files, number: int, item: Any) -> None:
         home, source = _source(files, number, mapping)
         axes = _axes(mapping.vspace, item.shape)
         if home != number and any(axis.is_endless for axis in axes):
-            raise _ForeignError("another file without an end")
+            raise _ForeignError("another file of unlimited size")
         _check_part(axes, _axes(mapping.src_space, source.shape), source)
 
 
@@ -504,7 +504,7 @@ def _check_part(axes: list[_Axis], of: list[_Axis], source: Any) -> None:
     if math.prod(a.size for a in axes) != math.prod(a.size for a in of) or any(
         end >= size for end, size in zip(ends, source.shape, strict=True)
     ):
-        raise KeyError(f"{_shown(source.name)}, which has the shape {list(source.shape)}: a part of it is missing")
+        raise KeyError(f"{_shown(source.name)} with shape {list(source.shape)}: a part of it is missing")
 
 
 def _view_rows(files: _Files, item: Any, start: int, stop: int) -> Any:
@@ -538,7 +538,7 @@ def _selected(source: Any, axes: list[_Axis], low: int, high: int, dtype: Any) -
     width = math.prod(axis.size for axis in rest)
     first, last = low // width, -(-high // width)
     if (last - first) * width * dtype.itemsize > _MOST_BLOCK:
-        raise FailureError(f"it is a view of {_shown(source.name)}, a row of which is too large")
+        raise FailureError(f"it is a view of {_shown(source.name)}, which has too large rows")
     space = source.id.get_space()
     space.select_hyperslab(*(tuple(getattr(a, n) for a in axes) for n in ("start", "count", "stride", "block")))
     begin, end = (int(place) for place in rows.places(first, last)[[0, -1]])

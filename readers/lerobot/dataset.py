@@ -30,8 +30,8 @@ class LeRobotDataset:
     numbers become ``Scalars`` with the feature's names, images ``EncodedImage``, and texts ``TextDocument``. The task
     is text at ``/task``. Timelines are ``frame_index`` and ``index`` (sequences) and ``timestamp`` (duration since the
     start of the episode). Videos become ``VideoStream`` with the samples of the file, on the same timelines. The path
-    of the file is static data at the entity. Videos need the extra ``video``. Without it, or if a file is missing, a
-    ``ReadWarning`` is given.
+    of the file is static data of the entity. Videos need the extra ``video``. Without it, or if a file is missing,
+    there is a ``ReadWarning``.
 
     Raises
     ------
@@ -140,10 +140,10 @@ class LeRobotReader:
         video_mode: VideoMode = "native",
         b_frames: BFrames = "reencode",
     ) -> LazyChunkStream:
-        """A lazy stream of one episode's chunks; each call reads it anew.
+        """A lazy stream of one episode's chunks; each call reads it again.
 
-        ``entity_path_prefix`` is put before every entity path, not before ``/__properties``; ``timeline`` is another
-        name for ``frame_index``. ``video_mode`` and ``b_frames`` are those of :meth:`LeRobotEpisode.stream`.
+        ``entity_path_prefix`` is the prefix of every entity path, except ``/__properties``. ``timeline`` replaces the
+        name ``frame_index``. ``video_mode`` and ``b_frames`` are those of :meth:`LeRobotEpisode.stream`.
 
         Raises ``UsageError`` (a ``ValueError``) if the episode or the mode does not exist.
         """
@@ -197,43 +197,43 @@ class LeRobotEpisode(FrameReader):
 
     @property
     def index(self) -> int:
-        """Its number."""
+        """The number of the episode."""
         return self._episode.index
 
     @property
     def length(self) -> int:
-        """Its number of frames."""
+        """The number of frames."""
         return self._episode.length
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The texts of its tasks."""
+        """The texts of the tasks."""
         return self._episode.tasks
 
     @property
     def recording_id(self) -> str:
-        """The id of its recording, such as ``episode_000003``."""
+        """The id of the recording, such as ``episode_000003``."""
         return f"episode_{self.index:06d}"
 
     def source(self) -> EpisodeSource:
-        """The episode as a source for a pipeline."""
+        """Return the episode as a source for a pipeline."""
         info = self._dataset.info._replace(episodes=())  # sources travel
         return EpisodeSource(str(self._dataset.path.absolute()), info, self._episode)
 
     def stream(self, *, video_mode: VideoMode = "native", b_frames: BFrames = "reencode") -> LazyChunkStream:
-        """A lazy stream of the episode's chunks; each call reads it anew.
+        """A lazy stream of the episode's chunks; each call reads it again.
 
-        ``video_mode="native"`` gives each video as a ``VideoStream``, ``"skip"`` leaves videos out. Samples are
-        those of the file. Before an episode that begins within a group of pictures, the samples that its decoding needs
-        come at negative times. Videos with B-frames, which a ``VideoStream`` cannot hold, are encoded anew with a
-        ``ReadWarning``, or are an ``UnsupportedError`` with ``b_frames="error"``.
+        With ``video_mode="native"``, each video becomes a ``VideoStream`` with the samples of the file; ``"skip"``
+        leaves videos out. If an episode begins within a group of pictures, the earlier samples that decoding needs have
+        negative times. A ``VideoStream`` cannot hold B-frames: such videos are re-encoded with a ``ReadWarning``, or
+        raise ``UnsupportedError`` with ``b_frames="error"``.
 
-        Raises ``UsageError`` (a ``ValueError``) for a mode that does not exist.
+        Raises ``UsageError`` (a ``ValueError``) for an unknown mode.
         """
         if video_mode not in VIDEO_MODES:
             raise UsageError(f"Unknown video mode: '{video_mode}'. Expected 'native' or 'skip'.")
         if b_frames not in B_FRAMES:
-            raise UsageError(f"Unknown treatment of B-frames: '{b_frames}'. Expected 'reencode' or 'error'.")
+            raise UsageError(f"Unknown b_frames: '{b_frames}'. Expected 'reencode' or 'error'.")
         source = replace(self.source(), b_frames=b_frames)
         if video_mode == "skip":
             source = replace(source, episode=replace(source.episode, videos=()))

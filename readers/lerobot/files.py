@@ -14,7 +14,7 @@ from ...engine.errors import ReadError, SourceMissingError
 from ...engine.limits import MAX_EPISODES, MAX_METADATA, MAX_SCHEMA_BYTES, MIB, check_limit
 
 HINT: Final = "The dataset is damaged or incomplete; copy it again."
-_LINK_HINT: Final = "A dataset may come from anybody: copy the file into it if it is yours."
+_LINK_HINT: Final = "Links out of a dataset are not followed, for security. Copy the file into the dataset."
 
 
 def file_in(root: Path, place: Path) -> Path:
@@ -42,7 +42,7 @@ def inside(root: Path, place: Path) -> Path:
     real, home = Path(os.path.realpath(place)), Path(os.path.realpath(root))
     blobs = [home.parent.parent / "blobs"] if home.parent.name == "snapshots" else []
     if not any(real.is_relative_to(folder) for folder in (home, *blobs)):
-        raise ReadError("is a link that leaves the dataset", path=str(place), hint=_LINK_HINT)
+        raise ReadError("is a link to a place outside the dataset", path=str(place), hint=_LINK_HINT)
     return place
 
 

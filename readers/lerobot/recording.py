@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeRobotRecording(RecordingFile):
-    """A LeRobot dataset and one of its episodes, by default the first."""
+    """An episode of a LeRobot dataset, by default the first."""
 
     episode: int | None = option(None, "Number of the episode of a LeRobot dataset to read.", parse=int)
     video_mode: str = option(
-        "native", "LeRobot: whether videos are read.", flag="--video-mode", choices=("native", "skip")
+        "native", "LeRobot: whether to read videos.", flag="--video-mode", choices=("native", "skip")
     )
     b_frames: str = b_frames_option()
 
     def stream(self) -> LazyChunkStream:
-        """Return the chunks of the episode. Warns if none was chosen and there are several."""
+        """Return the chunks of the episode. Warns if there are several and none is selected."""
         dataset = _dataset(self._folder, self.stamp())
         if self.episode is not None:
             return self._stream(dataset.episode(self.episode))
@@ -50,18 +50,18 @@ class LeRobotRecording(RecordingFile):
         return episode.stream(video_mode=cast("VideoMode", self.video_mode), b_frames=cast("BFrames", self.b_frames))
 
     def episodes(self) -> Sequence[Episode]:
-        """All episodes, by number. Raises ``ReadError``."""
+        """Return all episodes, by number. Raises ``ReadError``."""
         from .dataset import LeRobotDataset
 
         return [Episode(e.index, e.recording_id) for e in LeRobotDataset(self._folder).episodes()]
 
     def stamp(self) -> tuple[int, int]:
-        """The bytes of the files in ``meta``, and when one of them was last changed."""
+        """Return the size of the files in ``meta``, and their latest modification time."""
         files = [f.stat() for f in (self._folder / "meta").rglob("*") if f.is_file()]
         return sum(f.st_size for f in files), max((f.st_mtime_ns for f in files), default=0)
 
     def report(self) -> FileReport:
-        """Features, and what ``meta`` says."""
+        """Return the features, and the facts in ``meta``."""
         from ..inspection import ColumnReport, FileReport
         from .dataset import LeRobotDataset
 
@@ -84,7 +84,7 @@ class LeRobotRecording(RecordingFile):
     def _folder(self) -> Path:
         if not isinstance(self.path, Path):
             raise UnsupportedError(
-                "LeRobot datasets are read from local folders",
+                "LeRobot datasets must be in local folders",
                 path=str(self.path),
                 hint="Copy it to this machine first.",
             )

@@ -39,7 +39,7 @@ INFO: Final = "meta/info.json"
 
 
 def is_dataset(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder is a LeRobot dataset, by its ``meta/info.json``."""
+    """Return True if a folder is a LeRobot dataset, by its ``meta/info.json``."""
     return (Path(path) / INFO).is_file()
 
 
@@ -102,7 +102,7 @@ def read_metadata(root: Path) -> LeRobotInfo:
         raise UnsupportedError(
             f"a LeRobot dataset of version {shortened(version)}",
             path=str(path),
-            hint="Versions 2 and 3 are read; lerobot converts older ones.",
+            hint="Versions 2 and 3 are supported; lerobot converts older ones.",
         )
     (robot, *_) = texts_in(info, "robot_type", path) or (None,)
     return LeRobotInfo(
@@ -154,7 +154,7 @@ def _checked(
             raise ReadError(f"'meta' has episode {episode.index} twice", path=str(path), hint=HINT)
         if episode.length / fps >= MOST_SECONDS:
             raise ReadError(
-                f"the length of episode {episode.index} is {episode.length:,} frames, at {fps:g} frames a second",
+                f"the length of episode {episode.index} is {episode.length:,} frames, at {fps:g} frames per second",
                 path=str(path),
                 hint=HINT,
             )
@@ -218,14 +218,14 @@ def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
         name, width = match.groups()
         if name not in place:
             raise ReadError(
-                f"the path {shortened(template)} names {shortened(name)}, which is not known", path=str(path), hint=HINT
+                f"the path {shortened(template)} has the unknown field {shortened(name)}", path=str(path), hint=HINT
             )
         return str(place[name]).zfill(int(width or 0))
 
     filled = _PLACEHOLDER.sub(number, template)
     parts = filled.split("/")
     if not parts[0] or ".." in parts or "{" in filled or "\0" in filled or len(max(parts, key=len)) > _LONGEST_NAME:
-        raise ReadError(f"the path {shortened(template)} is outside of the dataset", path=str(path), hint=HINT)
+        raise ReadError(f"the path {shortened(template)} is outside the dataset", path=str(path), hint=HINT)
     return filled
 
 
@@ -378,8 +378,8 @@ class _Images:
         """Say, once for each feature, how many images are missing."""
         for feature, (count, first) in self._missing.items():
             warnings.warn(
-                f"{self._root}: feature {feature!r}: the dataset has no file of {counted(count, 'image')}, and null in"
-                f" its place; the first: {first}",
+                f"{self._root}: feature {feature!r}: the files of {counted(count, 'image')} are missing, which become "
+                f"null; the first: {first}",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -422,7 +422,7 @@ _ARCHETYPE: Final = "LeRobotEpisode"
 class EpisodeSource(Source[Split]):
     """The frames of one episode.
 
-    Guarantee: every frame of the episode is one row of each feature's entity. Order: properties, then batches of
+    Guarantee: every frame of the episode is one row of the entity of each feature. Order: properties, then batches of
     frames, by feature within each batch, then static data, then the videos by feature, with whole groups of pictures
     packed to about 2 MiB. It is the same for every run over the same bytes.
     """
@@ -438,24 +438,24 @@ class EpisodeSource(Source[Split]):
         return f"LeRobotDataset({Path(self.root).name}, episode {self.episode.index})"
 
     def paths(self) -> Sequence[str]:
-        """The file of the frames, then those of the videos."""
+        """Return the file of frames, then those of videos."""
         return [str(Path(self.root) / place) for place in (self.episode.data, *(v.path for v in self.episode.videos))]
 
     def _data(self) -> str:
         return str(file_in(Path(self.root), Path(self.paths()[0])))
 
     def narrowed(self, wanted: Callable[[str], bool]) -> EpisodeSource:
-        """The same without the entities that nobody looks at: their features are not read."""
+        """Return the source without unused entities, whose features are not read."""
         return replace(self, wanted=wanted)
 
     def entities(self) -> set[str]:
-        """The entities of the features, by the columns of the file."""
+        """Return the entities of the features, by the columns of the file."""
         with ParquetFile(self._data()) as file:
             names = {*file.schema.names, *(video.feature for video in self.episode.videos)}
         return {"/__properties", "/task", *(parse_entity_path(_entity_of(n)) for n in names if n not in _PLACES)}
 
     def splits(self) -> Sequence[Split]:
-        """The episode, of its share of the bytes. Warns (``ReadWarning``) of videos whose files are missing."""
+        """Return the episode as one split. Warns (``ReadWarning``) about missing files of videos."""
         self._warn_of_videos([v.feature for v in self._videos_wanted() if not self._has(v)], "their files are missing")
         with ParquetFile(self._data()) as file:
             share = self.episode.length / max(file.footer.rows, 1)
@@ -467,8 +467,8 @@ class EpisodeSource(Source[Split]):
     def _warn_of_videos(self, lost: Sequence[str], why: str) -> None:
         if lost:
             warnings.warn(
-                f"{self.root}: the videos of {', '.join(lost)} are not read, as {why}; the entity of each says where"
-                " its file is",
+                f"{self.root}: the videos of {', '.join(lost)} are not read, because {why}; the path of each is data "
+                "of its entity",
                 ReadWarning,
                 stacklevel=3,
             )
@@ -478,7 +478,7 @@ class EpisodeSource(Source[Split]):
             return (Path(self.root) / video.path).exists()
         except OSError as error:
             raise ReadError(
-                f"the path of a video cannot be: {error.strerror}",
+                f"the path of a video is invalid: {error.strerror}",
                 path=f"{self.root}/{INFO}",
                 hint="The dataset is damaged or malicious; copy it again.",
             ) from error
@@ -497,7 +497,7 @@ class EpisodeSource(Source[Split]):
             self._warn_of_videos(features, why)
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
-        """The chunks of the episode. Raises ``ReadError``."""
+        """Yield the chunks of the episode. Raises ``ReadError``."""
         yield from self._properties()
         names: dict[str, tuple[str, ...]] = {}
         task: int | None = None
@@ -519,7 +519,7 @@ class EpisodeSource(Source[Split]):
                         yield chunk
         if frames != self.episode.length:
             raise ReadError(
-                f"episode {self.episode.index} has {frames:,} frames, and meta says {self.episode.length:,}",
+                f"episode {self.episode.index} has {frames:,} frames, but {self.episode.length:,} in meta",
                 path=self.paths()[0],
                 hint="The dataset is damaged or incomplete; copy it again.",
             )
@@ -530,8 +530,8 @@ class EpisodeSource(Source[Split]):
         images.warn()
         if lost:
             warnings.warn(
-                f"{self.root}: episode {self.episode.index}: task_index {', '.join(map(str, sorted(lost)[:10]))} is in"
-                " no task of meta, and its text is null",
+                f"{self.root}: episode {self.episode.index}: task_index {', '.join(map(str, sorted(lost)[:10]))} is "
+                "not in meta, so its text is null",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -564,7 +564,7 @@ class EpisodeSource(Source[Split]):
         if not groups:
             return
         if len(set(columns.values())) < len(columns):
-            raise ReadError("two columns have one name", path=file.path, offset=file.footer_at, hint=HINT)
+            raise ReadError("two columns have the same name", path=file.path, offset=file.footer_at, hint=HINT)
         for _, batch in read_columns(file, groups, columns):
             arrays = {columns[i]: _in_place(columns[i], array, file.path) for i, array in batch.items()}
             if _EPISODE in arrays:
@@ -652,7 +652,7 @@ def _in_place(name: str, values: pa.Array, path: str) -> pa.Array:
             return values.cast(wanted)
     except pa.ArrowInvalid:
         pass
-    raise ReadError(f"{name!r} is a column of {values.type}, with what is no {wanted}", path=path, hint=HINT)
+    raise ReadError(f"{name!r} is a column of {values.type}, with values that are not {wanted}", path=path, hint=HINT)
 
 
 def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk:

@@ -64,7 +64,7 @@ class EpisodeFrames:
                 yield from stream_chunks(entity_path, opened.track, opened.batches(), pairing.times)
         if pairing.is_apart():
             raise ReadError(
-                f"no picture is within the time of episode {episode}, which begins at {float(start):g} s",
+                f"the video has no picture in the time of episode {episode}, which begins at {float(start):g} s",
                 path=str(path),
                 hint="The dataset is damaged or incomplete; copy it again, or read it without videos.",
             )
@@ -146,5 +146,5 @@ class _Pairing:
         if self._beside:
             parts.append(f"{counted(self._beside, 'picture')} without a frame")
         if self._shared:
-            parts.append(f"{counted(self._shared, 'picture')} at a frame that has one")
+            parts.append(f"{counted(self._shared, 'picture')} at a frame that already has one")
         return ", ".join(parts) if parts else None

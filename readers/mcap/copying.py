@@ -127,7 +127,9 @@ def _moved(records: Records, offset: int, path: str) -> Records:
         saturated += int(late.sum())
     if saturated:
         warnings.warn(
-            f"{path}: {saturated:,} times do not fit with the offset, and saturate", ReadWarning, stacklevel=2
+            f"{path}: {saturated:,} times with the offset do not fit into 64 bits, and saturate",
+            ReadWarning,
+            stacklevel=2,
         )
     return records._replace(heads=heads, framed=False)
 

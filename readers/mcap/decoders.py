@@ -339,11 +339,11 @@ def _row_of(channel: Channel, schema: McapSchema | None) -> MessageRow | None:
 
 def _warn_of_encoding(channel: Channel, schema: McapSchema | None, path: str) -> None:
     if schema is None and channel.schema_id:
-        _warn(f"{path}: topic {channel.topic}: its schema, number {channel.schema_id}, is not in the file")
+        _warn(f"{path}: topic {channel.topic}: its schema {channel.schema_id} is not in the file")
     elif schema is not None and schema.encoding == "ros2msg" and channel.message_encoding.lower() != "cdr":
         _warn(
-            f"{path}: topic {channel.topic}: its schema {schema.name} is of ROS 2, but its messages are encoded as"
-            f" {channel.message_encoding!r}, not as CDR"
+            f"{path}: topic {channel.topic}: its schema {schema.name} is for ROS 2, but its messages have the encoding "
+            f"{channel.message_encoding!r}, not CDR"
         )
 
 
@@ -362,7 +362,7 @@ PUBLISH_TIME: Final = "message_publish_time"
 _MAX_SINGLE_FAULTS: Final = 32
 """Messages of one chunk that are found to fail one by one; beyond, what is left of their part fails as a whole."""
 
-_NO_SUCH_MEANING: Final = "it has values that have no such meaning"
+_NO_SUCH_MEANING: Final = "it has values that the type does not define"
 
 _LATEST: Final = 2**63 - 1
 
@@ -625,7 +625,9 @@ class ChannelOutput:
             decoded = self._decoder.decode(data, piece.starts, piece.ends)
         self._surplus = self._surplus if self._surplus.messages else decoded.surplus
         if len(decoded.bad) + len(decoded.values) != len(piece.starts):
-            raise AssertionError(f"{self._decoder.descriptor} gave {len(decoded.values)} of {len(piece.starts)} rows")
+            raise AssertionError(
+                f"{self._decoder.descriptor} returned {len(decoded.values)} rows instead of {len(piece.starts)}"
+            )
         if not len(decoded.bad):
             yield from self._mapped(self._chunk(self._decoder, decoded.values, piece))
             return
@@ -642,17 +644,17 @@ class ChannelOutput:
             )
         if self._surplus.messages:
             warnings.warn(
-                f"{path}: topic {self._channel.topic}: messages are longer than their definition,"
-                f" {self._decoder.descriptor.archetype}, and only its fields are read: of the first, which has"
-                f" {self._surplus.size:,} bytes, {self._surplus.left:,} are left. They are of another version of the"
-                " type; read them with its definition (types= of a rosbag2), or record them with it",
+                f"{path}: topic {self._channel.topic}: messages are longer than their definition, "
+                f"{self._decoder.descriptor.archetype}; only its fields are read. The first has {self._surplus.size:,} "
+                f"bytes, of which {self._surplus.left:,} are not read. The messages have another version of the type: "
+                "give its definition (types= of a rosbag2), or record them with it",
                 ReadWarning,
                 stacklevel=2,
             )
         if self._mapping is not None and self._mapping.unmapped:
             warnings.warn(
-                f"{path}: topic {self._channel.topic}: {self._mapping.unmapped} messages do not fit the mapping"
-                f" of their type and stay structs; the first: {self._mapping.reason}",
+                f"{path}: topic {self._channel.topic}: {self._mapping.unmapped} messages do not fit the mapping of "
+                f"their type, and remain structs; the first: {self._mapping.reason}",
                 ReadWarning,
                 stacklevel=2,
             )

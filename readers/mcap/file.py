@@ -64,7 +64,7 @@ def _unwrapped(file: IO[bytes], wrapping: str, *, path: str, size: int) -> IO[by
                     f"it is compressed as a whole and expands to more than {most:,} bytes",
                     path=path,
                     offset=0,
-                    hint="The file is damaged or malicious; decompress it yourself if you trust it.",
+                    hint="The file is damaged or malicious; if you trust it, decompress it with zstd -d.",
                 )
             with writing(path):
                 out.write(part)
@@ -138,7 +138,7 @@ class McapFile:
             raise ReadError(f"the file cannot be opened: {error.strerror or error}", path=path) from error
         if not stat.S_ISREG(status.st_mode):
             self._file.close()
-            raise ReadError("not a file", path=path, hint="Give the path of a file; a folder or pipe can't be read.")
+            raise ReadError("not a file", path=path, hint="Give the path of a file; folders and pipes cannot be read.")
 
     def _unwrap(self, wrapping: str) -> None:
         with self._file as file:
@@ -233,7 +233,7 @@ def check_fits(opcode: int, length: int, left: int, *, path: str, offset: int) -
     """Raise unless a record body of ``length`` bytes fits into the ``left`` bytes behind its head."""
     if length > left:
         raise damaged(
-            f"a record {record_name(opcode)} claims {length:,} bytes where {max(left, 0):,} are left",
+            f"a record {record_name(opcode)} claims {length:,} bytes, but {max(left, 0):,} are left",
             path=path,
             offset=offset,
         )
@@ -392,18 +392,18 @@ def read_layout(file: McapFile) -> McapLayout:
     _check_end(file)
     opcode, length = file.head_at(len(MAGIC), file.size)
     if opcode != Op.HEADER:
-        why = f"the file begins with a record {record_name(opcode)} where its Header should be"
+        why = f"the file begins with a record {record_name(opcode)} instead of its Header"
         raise damaged(why, path=file.path, offset=len(MAGIC))
     data_start = len(MAGIC) + HEAD.size + length
     body = file.read_at(len(MAGIC) + HEAD.size, length, what="the Header record", cap=MAX_FOOTER)
     header = parse_record(library.Header.read, Op.HEADER, body, path=file.path, offset=len(MAGIC))
     footer_at = file.size - len(MAGIC) - FOOTER_SIZE
     if footer_at < data_start:
-        raise ReadError("the file ends behind its Header record", path=file.path, offset=data_start, hint=CUT_HINT)
+        raise ReadError("the file ends after its Header record", path=file.path, offset=data_start, hint=CUT_HINT)
     footer = _read_footer(file, footer_at)
     start = footer.summary_start or footer_at
     if not data_start <= start <= footer_at:
-        why = f"the footer says that the summary begins at byte {start:,}, outside of the file's records"
+        why = f"the footer gives byte {start:,} as start of the summary, which is outside the records"
         raise damaged(why, path=file.path, offset=footer_at)
     raw = file.read_at(start, footer_at - start, what="the summary section", cap=MAX_FOOTER)
     _check_summary_crc(file, raw, footer, footer_at)
@@ -427,8 +427,8 @@ def _check_end(file: McapFile) -> None:
             "the file does not end with the magic bytes of MCAP",
             path=file.path,
             offset=max(file.size - len(MAGIC), len(MAGIC)),
-            hint="The file was cut short, its recorder was stopped, or something was added behind its end. Read what "
-            "is there with recover=True (--recover).",
+            hint="The file is truncated, its recorder was stopped, or data was appended. Read the intact part with "
+            "recover=True (--recover).",
         )
 
 
@@ -441,7 +441,7 @@ def _raise_foreign(path: str, begin: bytes) -> NoReturn:
     elif begin.startswith(b"#ROSBAG"):
         hint = "It is a ROS 1 bag: name it .bag, or open it with BagReader."
     elif begin.startswith(b"\x89MCAP0\n"):
-        hint = "Its line ends were converted on the way, which damages binary files; copy it again in binary mode."
+        hint = "Its line endings were converted, which damages binary files; copy it again in binary mode."
     raise ReadError("the file does not begin with the magic bytes of MCAP", path=path, offset=0, hint=hint)
 
 
@@ -449,7 +449,7 @@ def _read_footer(file: McapFile, offset: int) -> library.Footer:
     raw = file.read_at(offset, FOOTER_SIZE, what="the Footer record")
     opcode, length = HEAD.unpack_from(raw)
     if opcode != Op.FOOTER or length != FOOTER_SIZE - HEAD.size:
-        why = f"a record {record_name(opcode)} of {length:,} bytes is where the Footer should be"
+        why = f"a record {record_name(opcode)} of {length:,} bytes is in place of the Footer"
         raise damaged(why, path=file.path, offset=offset)
     footer: library.Footer = parse_record(
         library.Footer.read, Op.FOOTER, raw[HEAD.size :], path=file.path, offset=offset

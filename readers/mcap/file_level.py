@@ -222,8 +222,8 @@ def check_place(file: McapFile, place: RecordPlace, expected: int) -> None:
     opcode, length = file.head_at(place.offset, file.size)
     if opcode != expected or length + HEAD.size != place.length:
         raise damaged(
-            f"the summary points at a record {record_name(expected)} of {place.length:,} bytes, where there is a record"
-            f" {record_name(opcode)} of {length + HEAD.size:,}",
+            f"the summary refers to a record {record_name(expected)} of {place.length:,} bytes, but there is a record "
+            f"{record_name(opcode)} of {length + HEAD.size:,}",
             path=file.path,
             offset=place.offset,
         )
@@ -475,7 +475,7 @@ def read_attachment(file: McapFile, offset: int, length: int) -> Attachment:
     size = int.from_bytes(_read(file, at, 8, end, offset), "little")
     at += 8
     if size > end - at - 4:
-        raise malformed(Op.ATTACHMENT, "its lengths run past its end", path=file.path, offset=offset)
+        raise malformed(Op.ATTACHMENT, "its lengths exceed its size", path=file.path, offset=offset)
     crc = int.from_bytes(_read(file, at + size, 4, end, offset), "little")
     log_time, create_time = _RECORD_TIMES.unpack(times)
     return Attachment(offset, log_time, create_time, name, media_type, at, size, crc)
@@ -493,7 +493,7 @@ def _read_string(file: McapFile, at: int, end: int, offset: int) -> tuple[str, i
 
 def _read(file: McapFile, at: int, size: int, end: int, offset: int) -> bytes:
     if size > end - at:
-        why = "it is cut short" if at + size > file.size else "its lengths run past its end"
+        why = "it is truncated" if at + size > file.size else "its lengths exceed its size"
         raise malformed(Op.ATTACHMENT, why, path=file.path, offset=offset)
     return file.read_at(at, size, what="an attachment", cap=MAX_SCHEMA_BYTES)
 
@@ -502,7 +502,7 @@ def _checked_size(file: McapFile, heads: Sequence[Attachment]) -> int:
     total = sum(head.size for head in heads)
     if total > MAX_ATTACHMENTS:
         raise ReadError(
-            f"its attachments have {total:,} bytes together, more than the {MAX_ATTACHMENTS:,} that are read",
+            f"its attachments have {total:,} bytes in total, more than the limit of {MAX_ATTACHMENTS:,}",
             path=file.path,
             offset=heads[0].offset,
             hint='Read the file without them: leave "attachments" out of decoders=.',

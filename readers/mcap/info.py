@@ -31,8 +31,9 @@ Ticks = npt.NDArray[np.int64]
 
 
 class ChannelTiming(NamedTuple):
-    """Log times in ns: of the first and the last message, and the longest time between two consecutive messages with
-    its start (both None for a single message).
+    """Log times in ns: the first, the last, and the largest gap between two messages with its start.
+
+    The latter two are None for a single message.
     """
 
     first: int
@@ -116,8 +117,8 @@ class McapSchemaInfo:
 class McapChannelInfo:
     """A channel in Rerun's form.
 
-    ``frequency_hz`` is the number of messages per second over the whole time of the file, without and with the first
-    message. It is None for a single message, or if the time is 0 or not known.
+    ``frequency_hz`` is the number of messages per second over the duration of the file, without and with the first
+    message. It is None for a single message, or if the duration is 0 or unknown.
     """
 
     id: int
@@ -131,7 +132,7 @@ class McapChannelInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChunkInfo:
-    """The chunks of a file in Rerun's form. Sizes are None if there is no chunk or no chunk index."""
+    """The chunks of a file in Rerun's form. Sizes are None without chunks or chunk indexes."""
 
     count: int
     max_uncompressed_size_bytes: int | None
@@ -159,8 +160,8 @@ class McapCompressionInfo:
 class ChannelInfo:
     """One channel. ``count`` is its number of messages, None if the summary does not have it.
 
-    ``timing`` are their times; None if not requested, or unknown. ``metadata`` is what the writer says of it, and
-    ``schema_info`` describes its schema.
+    ``timing`` has their times, or is None if not requested or unknown. ``metadata`` is the writer's metadata of the
+    channel, and ``schema_info`` describes its schema.
     """
 
     id: int
@@ -175,7 +176,7 @@ class ChannelInfo:
 
     @property
     def rate(self) -> float | None:
-        """Messages a second, from the first message to the last."""
+        """Messages per second, from the first message to the last."""
         if self.timing is None or self.count is None or self.timing.last == self.timing.first:
             return None
         return (self.count - 1) / ((self.timing.last - self.timing.first) / 1e9)
@@ -200,7 +201,7 @@ class McapInfo:
     ``bytes`` is the size of the file, ``uncompressed_bytes`` the size of the records in its chunks, and
     ``compressed_bytes`` their stored size. ``compression`` counts chunks by compression (``""`` is none). ``scanned``
     is true if the file has no summary, so all of it was read. ``statistics_present`` is true if the summary has
-    statistics. The other names of Rerun 0.41 exist as well. If Rerun uses a name of chunkmill for another type, its
+    statistics. The other names of Rerun 0.41 exist as well. Where Rerun uses a name of chunkmill for another type, its
     value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
     """
 
@@ -243,7 +244,7 @@ class McapInfo:
 
     @property
     def duration_ns(self) -> int | None:
-        """The time from the first message to the last in ns, or None if these are not known."""
+        """The time from the first message to the last in ns, or None if unknown."""
         return None if self.start_time is None or self.end_time is None else max(self.end_time - self.start_time, 0)
 
     @property

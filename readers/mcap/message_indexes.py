@@ -68,7 +68,7 @@ class IndexComparison:
         if len(body) < _HEAD or size % _PAIR or size > len(body) - _HEAD:
             self._unread.add(chunk)
             self._fault(
-                place, f"a MessageIndex record is malformed: {len(body):,} bytes, of which {size:,} are entries"
+                place, f"a MessageIndex record is malformed: it has {len(body):,} bytes, but {size:,} bytes of entries"
             )
             return
         pairs = np.frombuffer(body, "<u8", size // 8, _HEAD).reshape(-1, 2)
@@ -116,16 +116,16 @@ class IndexComparison:
         if missing := int((~matching).sum()):
             first = int(index.offsets[~matching][0])
             wrong.append(
-                f"points at {_messages(missing)} that are not there, first at byte {first:,} of the chunk's records"
+                f"lists {_messages(missing)} missing from the chunk, the first at byte {first:,} of the chunk's records"
             )
         if len(offsets) and (late := matching & (times[at] != index.times)).any():
             first = int(np.flatnonzero(late)[0])
             wrong.append(
-                f"has other log times than {_messages(late.sum())}, first {int(index.times[first]):,} for"
+                f"has wrong log times of {_messages(late.sum())}, first {int(index.times[first]):,} for"
                 f" {int(times[at][first]):,}"
             )
         if twice := len(index.offsets) - len(np.unique(index.offsets)):
-            wrong.append(f"names {_messages(twice)} more than once")
+            wrong.append(f"lists {_messages(twice)} more than once")
         if wrong:
             self._fault(index.place, f"the message index of channel {index.channel} {'; it '.join(wrong)}")
 

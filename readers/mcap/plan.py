@@ -88,7 +88,7 @@ def why_nothing(
     if options.times is None or _holds_some(file, layout, summary, options.times, zero_is_told):
         return None
     first, last = summary.statistics.message_start_time, summary.statistics.message_end_time
-    why = f"{no_message(options.times)}, and the log times of the file are {first:,} to {last:,}"
+    why = f"{no_message(options.times)}; the log times of the file are {first:,} to {last:,}"
     return ReadWarning(f"{file.path}: {why}")
 
 
@@ -96,13 +96,13 @@ def no_topic(options: McapOptions, topics: Sequence[str]) -> str:
     """Say that no topic matches the patterns of the options."""
     patterns = " ".join([*options.include, *(f"-{pattern}" for pattern in options.exclude)])
     plain = re.sub(r"\\(.)", r"\1", options.include[0].strip("^$")) if options.include else ""
-    return f"no topic is chosen by {patterns!r}. {alternatives(plain, topics)}"
+    return f"no topic matches {patterns!r}. {alternatives(plain, topics)}"
 
 
 def no_message(times: TimeRange) -> str:
     """Say that there is no message in a range of log times."""
     if times.end <= times.start:
-        return f"no message is from {times.start:,} ns to before {times.end:,} ns, which is an empty range"
+        return f"no message is from {times.start:,} ns to before {times.end:,} ns: the range is empty"
     return f"no message is from {times.start:,} ns" + (f" to before {times.end:,} ns" if times.end < 2**64 else " on")
 
 
@@ -164,7 +164,7 @@ class _IndexWalk:
             at = behind(entry)
         self._walk_gap(at, layout.data_end)
         if statistics is not None and statistics.chunk_count > len(self._pieces):
-            why = f"the summary counts {statistics.chunk_count:,} chunks and {len(self._pieces):,} are there"
+            why = f"the summary counts {statistics.chunk_count:,} chunks, but there are {len(self._pieces):,}"
             raise damaged(why, path=self._file.path, offset=layout.data_end)
         return self._checked()
 

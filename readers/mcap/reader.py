@@ -143,8 +143,8 @@ class SplitReading:
             output.warn(path=self._file.path)
         if clamped := sum(output.clamped for output in outputs):
             warnings.warn(
-                f"{self._file.path}: {counted(clamped, 'log or publish time')} beyond 2^63 ns, clamped to the latest"
-                f" time that a timeline has ({utc_time(_LATEST / 1e9, 'seconds')})",
+                f"{self._file.path}: {counted(clamped, 'log or publish time')} beyond 2^63 ns, clamped to the latest "
+                f"time of a timeline ({utc_time(_LATEST / 1e9, 'seconds')})",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -512,7 +512,7 @@ def _check_counts(reader: MessageSection, shared: _Shared, split: McapSplit, pat
         ("messages", tally.messages, 0 if tally.skipped else shared.messages),
     ):
         if count < declared:
-            why = f"the summary counts {declared:,} {what} and {count:,} are there"
+            why = f"the summary counts {declared:,} {what}, but there are {count:,}"
             raise damaged(why, path=path, offset=split.end)
 
 
@@ -520,8 +520,8 @@ class McapReader(FrameReader):
     """Read chunks from an MCAP file.
 
     Every message becomes one row at the entity of its topic, on the timelines ``message_log_time`` and
-    ``message_publish_time``. CRCs are checked; a damaged file raises ``ReadError`` while it is read. A file without
-    index or summary is read like any other.
+    ``message_publish_time``. CRCs are checked; a damaged file raises ``ReadError`` while it is read. Files without
+    index or summary are read, too.
 
     Parameters
     ----------
@@ -529,24 +529,24 @@ class McapReader(FrameReader):
         The file, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
         stream runs.
     timeline_type
-        Whether times are wall-clock ``"timestamp"`` or ``"duration"``, both in ns; ``"timestamp_ns"`` and
-        ``"duration_ns"`` mean the same.
+        Whether times are wall-clock times, ``"timestamp"`` (or ``"timestamp_ns"``), or ``"duration"`` (or
+        ``"duration_ns"``); both in ns.
     timestamp_offset_ns
-        Added to every timestamp, saturating; without effect on durations.
+        An offset for every timestamp, saturating; it does not apply to durations.
     decoders
         Identifiers of the decoders to use, from :meth:`available_decoders`; by default all of them. ``ros2_reflection``
-        gives messages of ROS 2 (CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``) and ROS 1 as structs. ``protobuf``
-        does the same for protobuf, FlatBuffers, and JSON and CBOR with or without a JSON Schema. ``raw`` takes the
-        channels that no other decoder claims. If a decoder cannot read a message or a channel, it is kept as raw bytes,
-        with a ``ReadWarning``.
+        decodes messages of ROS 2 (CDR with ``ros2msg``, ``ros2idl`` or ``omgidl``) and ROS 1 to structs. ``protobuf``
+        does the same for protobuf, FlatBuffers, and JSON and CBOR with or without a JSON Schema. ``raw`` is for the
+        channels of no other decoder. If a decoder cannot read a message or a channel, it is kept as raw bytes, with a
+        ``ReadWarning``.
     include_topic_regex
         Only topics that match one of these RE2 patterns are read. Patterns are not anchored.
     exclude_topic_regex
         Topics that match one of these patterns are skipped, after the includes are applied.
     start_time_ns, end_time_ns
         Only messages at or after the start and before the end are read, by their log time in ns as the writer wrote it.
-        Chunks of the file that do not overlap are not decompressed. Data about the file as a whole
-        (statistics, schemas, metadata, attachments, robots) stays the same.
+        Chunks of the file that do not overlap are not decompressed. Data about the whole file (statistics, schemas,
+        metadata, attachments, robots) is not affected.
     recover
         Read the rest of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, report the loss.
 
@@ -562,7 +562,7 @@ class McapReader(FrameReader):
 
     frame_index = _SHORT_LOG_TIME
     source_type: ClassVar[type[McapSource]] = McapSource
-    """The class of :meth:`source`."""
+    """The class of the source from :meth:`source`."""
 
     _kind: ClassVar[str] = "MCAP"
 
@@ -621,20 +621,20 @@ class McapReader(FrameReader):
         return list(DECODERS)
 
     def source(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> McapSource:
-        """The file as a source for a pipeline. The arguments are as for :meth:`stream`."""
+        """Return the file as a source for a pipeline. The arguments are as for :meth:`stream`."""
         options = self._options
         if start_time_ns is not None or end_time_ns is not None:
             options = replace(options, times=checked_range(start_time_ns, end_time_ns))
         return self.source_type(str(located(self._path)), options)
 
     def stream(self, *, start_time_ns: int | None = None, end_time_ns: int | None = None) -> LazyChunkStream:
-        """A lazy stream of the file's chunks; each call reads the file anew.
+        """A lazy stream of the file's chunks; each call reads the file again.
 
-        If a start or an end is given, the two replace both times of the reader, for this stream only.
+        If a start or an end is given, both replace the times of the reader, for this stream only.
 
-        Order: first the chunks about the file that are made from its summary; then messages in file order by pieces of
-        about 32 MiB, within these by channel, then by log time; then the chunks about the file that need a full read;
-        then robots. It is the same on any number of cores.
+        Order: first the chunks about the file from its summary. Then messages, in pieces of about 32 MiB in file order,
+        and within a piece by channel, then by log time. Then the chunks about the file that need a full read, then
+        robots. The order is the same on any number of cores.
         """
         from ...engine.stream import LazyChunkStream
 
@@ -654,33 +654,33 @@ class McapReader(FrameReader):
 
     @property
     def topics(self) -> list[str]:
-        """All topics of the file, sorted, also those that the reader leaves out. Raises ``ReadError``.
+        """Return all topics of the file, sorted, including those that the reader leaves out. Raises ``ReadError``.
 
-        Only the summary is read; a file without one is read completely. :meth:`info` also has schemas, encodings and
+        Only the summary is read, if there is one, or else the whole file. :meth:`info` also has schemas, encodings and
         counts.
         """
         return sorted({channel.topic for channel in self.source().info().channels})
 
     def time_bounds(self) -> tuple[int, int]:
-        """The first and the last log time of all messages, in ns as the writer wrote them; see :meth:`info`.
+        """Return the first and last log time of all messages, in ns as the writer wrote them; see :meth:`info`.
 
         Raises ``UsageError`` (a ``ValueError``) if the file has no message.
         """
         info = self.source().info()
         if info.start_time is None or info.end_time is None:
-            raise UsageError("the file has no messages, so it has no times", path=str(self._path))
+            raise UsageError("the file has no messages, and no times", path=str(self._path))
         return info.start_time, info.end_time
 
     def recovery_report(self) -> McapRecoveryReport:
         """Report the recoverable and the lost parts of a damaged file.
 
-        The whole file is read, and nothing is decoded.
+        This reads the whole file, without decoding messages.
         """
         return self.source().recovery_report()
 
     def info(self, *, timing: bool = False) -> McapInfo:
         """Describe the file: channels, schemas, counts, times, compression. Messages are not decoded.
 
-        With ``timing``, also give the rate and the largest gap of each channel; this reads the message indexes.
+        With ``timing``, this also returns the rate and the largest gap of each channel, from the message indexes.
         """
         return self.source().info(timing=timing)

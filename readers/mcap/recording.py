@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 _CHOOSES_TOPICS = "choose topics of an MCAP or a bag"
 _CHOOSES_TIMES = "choose log times of an MCAP or a bag"
 _INDEX_HINT = (
-    "The messages are read all the same here, but readers that go by the index miss some; write the index anew with"
-    " `mcap recover`."
+    "chunkmill reads all messages, but readers that use the index miss some; rebuild the index with `mcap recover`."
 )
 
 
@@ -49,7 +48,7 @@ def _whole(text: str, low: int, high: int) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is not a number of nanoseconds") from None
     if not low <= number < high:
-        raise ValueError(f"{text!r} is not from {low} to {high - 1} ns")
+        raise ValueError(f"{text!r} is not between {low} and {high - 1} ns")
     return number
 
 

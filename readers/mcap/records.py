@@ -61,8 +61,8 @@ FOOTER_SIZE: Final = HEAD.size + 20
 DATA_END_SIZE: Final = HEAD.size + 4
 
 CUT_HINT: Final = (
-    "The file was cut short, or its recorder was stopped before it finished; copy it again if there is a whole one, or "
-    "read what is there with recover=True (--recover)."
+    "The file is truncated, or its recorder was stopped. Copy it again, or read the intact part with recover=True "
+    "(--recover)."
 )
 _NAMES: Final = {code.value: code.name.title().replace("_", "") for code in Opcode}
 
@@ -90,7 +90,7 @@ class _StrictStream(ReadDataStream):
     def read(self, length: int) -> bytes:
         """Exactly ``length`` bytes; raises ``ValueError`` when fewer are left."""
         if length > self._left:
-            raise ValueError(f"{length:,} bytes expected, {self._left:,} left in the record")
+            raise ValueError(f"{length:,} bytes expected, but {self._left:,} left in the record")
         self._left -= length
         return super().read(length)
 
@@ -105,7 +105,7 @@ def parse_record(read: Callable[[ReadDataStream], T], opcode: int, body: bytes, 
 
 def damaged(why: str, *, path: str, offset: int | None = None) -> ReadError:
     """Return the error for bytes that no writer has written so."""
-    return ReadError(why, path=path, offset=offset, hint="The file is damaged; copy it again if there is a good one.")
+    return ReadError(why, path=path, offset=offset, hint="The file is damaged; copy it again.")
 
 
 def malformed(opcode: int, why: str, *, path: str, offset: int | None) -> ReadError:
@@ -198,7 +198,7 @@ def parse_chunk_head(body: bytes, length: int, *, path: str, offset: int) -> Chu
         raise malformed(Op.CHUNK, str(error), path=path, offset=offset) from error
     data_at = at + name_length + 8
     if size > length - data_at:
-        why = f"{size:,} bytes of data in a record with {length - data_at:,} left"
+        why = f"{size:,} bytes of data, but {length - data_at:,} left in the record"
         raise malformed(Op.CHUNK, why, path=path, offset=offset)
     return ChunkHead(start, end, uncompressed, crc, compression, size, data_at)
 
@@ -264,7 +264,7 @@ class Registry:
         channel = self._channels.get(channel_id)
         if channel is None:
             raise damaged(
-                f"there is a message of channel {channel_id}, which no Channel record defines",
+                f"there is a message of the undefined channel {channel_id}",
                 path=self._path,
                 offset=offset,
             )
@@ -301,7 +301,7 @@ class Registry:
 
     def _conflict(self, opcode: int, id_: int, offset: int) -> ReadError:
         return damaged(
-            f"the {record_name(opcode)} with id {id_} is defined again, differently", path=self._path, offset=offset
+            f"the {record_name(opcode)} with id {id_} has two different definitions", path=self._path, offset=offset
         )
 
 
@@ -386,7 +386,7 @@ def _take_other(opcode: int, body: memoryview, block: Block, registry: Registry,
     if opcode in (Op.SCHEMA, Op.CHANNEL):
         registry.add(opcode, bytes(body), offset=block.offset)
     elif opcode == Op.CHUNK:
-        raise malformed(Op.CHUNK, "there is another chunk inside of it", path=path, offset=block.offset)
+        raise malformed(Op.CHUNK, "there is another chunk inside it", path=path, offset=block.offset)
     elif opcode == 0:
         raise damaged("a record has no opcode", path=path, offset=block.offset)
 
@@ -525,8 +525,8 @@ def _compare_with_index(messages: MessageHeads, block: Block, path: str) -> None
     missing = sum(int((~np.isin(_offsets([pairs]), offsets)).sum()) for _, pairs in block.indexed)
     if missing:
         warnings.warn(
-            f"{path}: the message index of the chunk at byte {block.offset:,} points at {missing} messages that are not"
-            " there, and the chunk has no CRC; what it holds was read",
+            f"{path}: the message index of the chunk at byte {block.offset:,} lists {missing} missing messages, and "
+            "the chunk has no CRC; its existing messages were read",
             ReadWarning,
             stacklevel=2,
         )
@@ -592,10 +592,10 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
     """The chunk's uncompressed size, if this release reads its compression and both its sizes are believable."""
     if head.compression not in ("", "lz4", "zstd"):
         raise UnsupportedError(
-            f"a chunk is compressed with {head.compression!r}",
+            f"a chunk has the unknown compression {head.compression!r}",
             path=path,
             offset=offset,
-            hint="MCAP defines lz4, zstd and no compression; rewrite the file, unless that name itself is damaged.",
+            hint="MCAP has lz4, zstd and no compression. Rewrite the file, unless this name itself is damaged.",
         )
     if head.compression == "" and head.size != head.uncompressed_size:
         raise _wrong_size(head, head.size, path, offset)
@@ -779,7 +779,7 @@ def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
     while rest:
         part, used, whole = decompress_chunk(create_decompression_context(), rest, max_length=left)
         if not whole:
-            raise EOFError("its frame is cut short, or holds more")
+            raise EOFError("its frame is truncated, or has extra data")
         parts.append(part)
         left -= len(part)
         rest = rest[used:]
@@ -787,5 +787,5 @@ def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
 
 
 def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError:
-    why = f"a chunk declares {head.uncompressed_size:,} bytes of records and holds {size:,}"
+    why = f"a chunk declares {head.uncompressed_size:,} bytes of records, but has {size:,}"
     return damaged(why, path=path, offset=offset)

@@ -204,7 +204,7 @@ def whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Sa
     offsets: list[int] = []
     while at < len(records):
         if len(records) - at < HEAD.size:
-            return _Saved(offsets, at, "its last record is cut")
+            return _Saved(offsets, at, "its last record is cut off")
         opcode, length = HEAD.unpack_from(records, at)
         body = at + HEAD.size
         if length > len(records) - body:
@@ -217,7 +217,7 @@ def whole_records(records: bytearray, registry: Registry, *, offset: int) -> _Sa
             except ReadError as error:
                 return _Saved(offsets, at, error.message)
         elif opcode < 0x80:
-            return _Saved(offsets, at, "its content from there on is not records")
+            return _Saved(offsets, at, "the content after this is not records")
         at = body + length
     return _Saved(offsets, at, None)
 
@@ -254,12 +254,12 @@ _KEPT: Final = 1000
 class McapRecoveryReport:
     """A report of the recovered and the lost parts of a file.
 
-    ``whole_until`` is the first byte with damage (the size of the file without damage). ``chunks`` and ``messages``
-    count recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` are the messages that are counted by the
-    summary, or name no known channel, and were not recovered. ``reason`` is the fault at the end of the file, None if
-    it ends well. ``damaged`` holds offset and reason of each loss, ``doubtful`` those of chunks with messages recovered
-    without a confirming checksum; both hold the first 1,000. ``last_times`` maps ``message_log_time`` to the latest
-    time recovered, in ns.
+    ``whole_until`` is the offset of the first damage, or the size of an undamaged file. ``chunks`` and ``messages``
+    count the recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` counts unrecovered messages: those
+    missing from the summary's count, and those of unknown channels. ``reason`` is the fault at the end of the file, or
+    None. ``damaged`` has offset and reason of each loss. ``doubtful`` has those of chunks recovered without a
+    confirming checksum. Both are limited to 1,000 places. ``last_times`` maps ``message_log_time`` to the latest
+    recovered time, in ns.
     """
 
     path: str
@@ -276,15 +276,15 @@ class McapRecoveryReport:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether nothing was lost, and nothing is in doubt."""
+        """Return True if nothing was lost, and nothing is doubtful."""
         return self.reason is None and not self.damaged and not self.doubtful and not self.lost_messages
 
     def lost(self, offset: int, reason: str) -> None:
-        """Note that something at ``offset`` was lost."""
+        """Record a loss at ``offset``."""
         self._note(self.damaged, offset, reason)
 
     def doubted(self, offset: int, reason: str) -> None:
-        """Note that the messages of the chunk at ``offset`` may be wrong."""
+        """Record that messages of the chunk at ``offset`` may be wrong."""
         self._note(self.doubtful, offset, reason)
 
     def _note(self, notes: list[tuple[int, str]], offset: int, reason: str) -> None:
@@ -296,17 +296,17 @@ class McapRecoveryReport:
         until = "".join(f" (last time: {name} {time:,})" for name, time in self.last_times.items())
         text = f"{self.path}: recovered {self.messages:,} messages in {self.chunks:,} chunks{until}"
         if not self.is_whole:
-            text += f"; the file of {self.size:,} bytes is whole up to byte {self.whole_until:,}"
+            text += f"; the file of {self.size:,} bytes is intact up to byte {self.whole_until:,}"
         if self.reason is not None:
             text += f"; {self.reason}"
         if self.lost_bytes:
-            text += f"; {self.lost_bytes:,} bytes were passed over"
+            text += f"; {self.lost_bytes:,} bytes were skipped"
         if self.lost_messages:
             text += f"; {self.lost_messages:,} messages are missing"
         text += "".join(f"; lost at byte {offset:,}: {reason}" for offset, reason in self.damaged[:_NAMED])
-        text += "".join(f"; in doubt at byte {offset:,}: {reason}" for offset, reason in self.doubtful[:_NAMED])
+        text += "".join(f"; doubtful at byte {offset:,}: {reason}" for offset, reason in self.doubtful[:_NAMED])
         more = sum(max(0, len(notes) - _NAMED) for notes in (self.damaged, self.doubtful))
-        return f"{text}; and {more:,} places more" if more else text
+        return f"{text}; and {more:,} more places" if more else text
 
 
 _OF_SUMMARY: Final = frozenset(
@@ -417,12 +417,12 @@ class _RecoveringSection(SectionReader):
         if broken is None or not broken.records:
             self._report.lost_bytes += after - at
         if self._effort <= 0:
-            self._report.lost(after, "there is too much damage to go on")
+            self._report.lost(after, "there is too much damage to continue")
             self._report.lost_bytes += self._cursor.end - after
             after = self._cursor.end
         elif self._resync.gave_up and not self._gave_up:
             self._gave_up = True
-            self._report.lost(at, "there are too many damaged places to look for records behind each of them")
+            self._report.lost(at, "there are too many damaged places to search for records after each")
         self._cursor.at = after
 
     def _end_of(self, at: int) -> int | None:
@@ -499,7 +499,7 @@ class _RecoveringSection(SectionReader):
         unknown = ~np.isin(messages.heads["channel"], channels)
         if unknown.any():
             count = int(unknown.sum())
-            self._report.lost(offset, f"{count:,} messages are of channels that no Channel record defines")
+            self._report.lost(offset, f"{count:,} messages belong to undefined channels")
             self._report.lost_messages += count
             messages = messages.at(~unknown)
         if len(messages.heads):

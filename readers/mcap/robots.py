@@ -53,7 +53,7 @@ def _parse_xml(text: str) -> Element:
 
     def doctype(_name: str, _system: str | None, _public: str | None, has_definitions: bool) -> None:
         if has_definitions:
-            raise UrdfError("it has definitions of its own (DTD), which are not read")
+            raise UrdfError("it has a document type definition (DTD), which is not supported")
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = start
@@ -133,11 +133,11 @@ def _children(root: Element, links: Mapping[str, Link]) -> dict[str, list[str]]:
     for joint in root.findall("joint"):
         kind = _required(joint, "type")
         if kind not in _JOINT_TYPES:
-            raise UrdfError(f"a joint is of type {kind!r}, which does not exist")
+            raise UrdfError(f"a joint has the unknown type {kind!r}")
         ends = [_required(_child(joint, end), "link") for end in ("parent", "child")]
         for end in ends:
             if end not in links:
-                raise UrdfError(f"a joint is at a link {end!r}, which does not exist")
+                raise UrdfError(f"a joint refers to the missing link {end!r}")
         children[ends[0]].append(ends[1])
     return children
 
@@ -146,7 +146,7 @@ def _ordered(links: Mapping[str, Link], children: Mapping[str, list[str]]) -> It
     below = {name for names in children.values() for name in names}
     roots = [name for name in links if name not in below]
     if len(roots) != 1:
-        raise UrdfError(f"it has {len(roots)} root links where one is needed")
+        raise UrdfError(f"it has {len(roots)} root links instead of one")
     waiting, done = [roots[0]], set()
     while waiting:
         name = waiting.pop()
@@ -167,10 +167,10 @@ def _link(element: Element, materials: Mapping[str, Vector | None]) -> Link:
 def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
     geometry = _child(element, "geometry")
     if len(geometry) != 1:
-        raise UrdfError(f"a geometry has {len(geometry)} shapes where one is needed")
+        raise UrdfError(f"a geometry has {len(geometry)} shapes instead of one")
     form = geometry[0]
     if form.tag not in _NUMBERS:
-        raise UrdfError(f"a geometry is a {form.tag!r}, which does not exist")
+        raise UrdfError(f"a geometry has the unknown shape {form.tag!r}")
     numbers = {name: _vector(_required(form, name), count) for name, count in _NUMBERS[form.tag].items()}
     if form.tag == "mesh" and "scale" in form.attrib:
         numbers["scale"] = _vector(form.attrib["scale"], 3)
@@ -220,7 +220,7 @@ def _vector(text: str, count: int) -> Vector:
     except ValueError:
         raise UrdfError(f"{text[:80]!r} are not {count} numbers") from None
     if len(values) != count:
-        raise UrdfError(f"{text[:80]!r} are {len(values)} numbers where {count} are needed")
+        raise UrdfError(f"{text[:80]!r} are {len(values)} numbers instead of {count}")
     return values
 
 
@@ -251,11 +251,11 @@ def load_mesh(uri: str) -> _Mesh:
     """
     media_type = _MEDIA_TYPES.get(PurePosixPath(uri).suffix.lower())
     if media_type is None:
-        raise MeshError(f"the mesh {uri!r} is none of {', '.join(_MEDIA_TYPES)}")
+        raise MeshError(f"the mesh {uri!r} is not one of {', '.join(_MEDIA_TYPES)}")
     for path in _places(uri):
         if path.is_file():
             return _Mesh(_read(path), media_type)
-    raise MeshError(f"the mesh {uri!r} is not here")
+    raise MeshError(f"the mesh {uri!r} was not found")
 
 
 def _read(path: Path) -> bytes:
@@ -274,7 +274,7 @@ def _places(uri: str) -> Iterator[Path]:
     if not separator or scheme not in ("file", "package"):
         raise MeshError(f"the mesh {uri!r} is neither a file:// nor a package://")
     if "\0" in rest:
-        raise MeshError("the name of a mesh holds a NUL")
+        raise MeshError("the name of a mesh contains a NUL")
     for name in dict.fromkeys((rest, unquote(rest))):
         if scheme == "file":
             yield Path(name)
@@ -285,7 +285,7 @@ def _places(uri: str) -> Iterator[Path]:
 def _in_package(name: str) -> Iterator[Path]:
     package, *inside = PurePosixPath(name).parts
     if ".." in (package, *inside) or PurePosixPath(name).is_absolute():
-        raise MeshError(f"the mesh 'package://{name}' lies outside of its package")
+        raise MeshError(f"the mesh 'package://{name}' is outside its package")
     for folder in _folders("ROS_PACKAGE_PATH"):
         if folder.name == package:
             yield folder.joinpath(*inside)

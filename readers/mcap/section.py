@@ -291,10 +291,10 @@ class SectionReader:
 
     def _miscounted(self, what: str, expected: int, count: int) -> ReadError:
         return ReadError(
-            f"{expected:,} {what} should be here and {count:,} were found",
+            f"expected {expected:,} {what} here, but found {count:,}",
             path=self._file.path,
             offset=self._split.start,
-            hint="The file was changed while it was read, or its index is wrong.",
+            hint="The file changed while it was read, or its index is wrong.",
         )
 
     def _room_for(self, opcode: int, length: int) -> int:
@@ -345,7 +345,7 @@ class SectionReader:
                 self._note(self.tally.metadata, length)
             cursor.skip_record(length)
         else:
-            why = f"a record {record_name(opcode)} stands in the data section"
+            why = f"a record {record_name(opcode)} is in the data section"
             raise damaged(why, path=self._file.path, offset=cursor.at)
 
     def _is_left_out(self, head: ChunkHead, behind: int) -> bool:
@@ -467,8 +467,8 @@ class SectionReader:
         if int(times.min()) < head.start_time or int(times.max()) > head.end_time:
             self._times_are_wrong = True
             warnings.warn(
-                f"{self._file.path}: the chunk at byte {block.offset:,} has messages outside of the times that it"
-                " declares; reading a range of times may miss messages of such chunks",
+                f"{self._file.path}: the chunk at byte {block.offset:,} has messages outside its declared times; "
+                "reading a time range may miss messages of such chunks",
                 ReadWarning,
                 stacklevel=2,
             )

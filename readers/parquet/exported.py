@@ -42,7 +42,7 @@ from .source import SUFFIXES
 MANIFEST: Final = "_chunkmill.json"
 _FORMAT: Final = "chunkmill parquet"
 _VERSION: Final = 1
-_HINT: Final = "The folder is damaged, or was changed; copy or write it again, or read the folder of one entity."
+_HINT: Final = "The folder is damaged or was changed. Copy or write it again, or read the folder of one entity."
 _ERRORS: Final = (*ARROW_ERRORS, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 
 
@@ -83,10 +83,10 @@ class ExportManifest:
             check_limit(size, MAX_PARQUET_FOOTER, path=path, offset=0, what="the size of the manifest")
             facts = json.loads(place.get(MANIFEST))
             if facts["format"] != _FORMAT:
-                raise _damaged("the manifest is of another format", path)
+                raise _damaged("the manifest has another format", path)
             if facts["version"] != _VERSION:
                 raise UnsupportedError(
-                    f"the manifest is of version {facts['version']}", path=path, hint="A newer chunkmill reads it."
+                    f"the manifest has version {facts['version']}", path=path, hint="Use a newer release of chunkmill."
                 )
             given = [(str(r["application_id"]), str(r["recording_id"])) for r in facts["recordings"]]
             files = [
@@ -122,7 +122,7 @@ class ExportManifest:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
@@ -134,7 +134,7 @@ def _within(folder: str, below: Any, path: str) -> str:
     if is_outside or (
         not isinstance(located(folder), ObjectUrl) and not is_below(true_place(place), true_place(folder))
     ):
-        raise _damaged(f"the manifest names {str(below)!r}, which is outside of the folder", path)
+        raise _damaged(f"the manifest names {str(below)!r}, which is outside the folder", path)
     return place
 
 
@@ -161,10 +161,10 @@ class _Kind:
             for (name, archetype, component_type, column), kind in zip(facts["components"], types, strict=True)
         ]
         if any(not pa.types.is_list(kind) for kind in types):
-            raise ValueError("a component is no list")
+            raise ValueError("a component is not a list")
         names = {name for name, _, _ in timelines}, {descriptor.component for descriptor, _, _ in components}
         if len(names[0]) < len(timelines) or len(names[1]) < len(components):
-            raise ValueError("a name comes twice")
+            raise ValueError("a name occurs twice")
         return cls(
             tuple(sorted(timelines, key=lambda line: line[0].encode())),
             tuple(sorted(components, key=lambda component: component[0].sort_key)),
@@ -183,7 +183,7 @@ class _Listing:
         metadata = dict(file.footer.key_values)
         path, at = file.path, file.footer_at
         if file.size != exported.bytes or file.footer.rows != exported.rows:
-            raise _damaged("the file is not the one that the manifest describes", path, at)
+            raise _damaged("the file differs from its description in the manifest", path, at)
         try:
             self.kinds = [_Kind.of(facts) for facts in json.loads(metadata["chunkmill:kinds"])]
             stream = base64.b64decode(metadata["chunkmill:chunks"], validate=True)
@@ -203,7 +203,7 @@ class _Listing:
             raise _damaged("the list of its chunks is damaged", path, at)
         self.ends = np.cumsum(rows)
         if (int(self.ends[-1]) if len(rows) else 0) != exported.rows:
-            raise _damaged("its chunks have not as many rows as the file", path, at)
+            raise _damaged("its chunks and the file have different numbers of rows", path, at)
         self.rows: list[int] = rows.tolist()
 
 
@@ -367,7 +367,7 @@ def _chunk(
         else:
             values = arrays[positions[column]]
             if not _is_alike(values.type, portable_type(datatype)):
-                raise ValueError(f"column {column!r} is of type {values.type}, which is not that of the component")
+                raise ValueError(f"column {column!r} has type {values.type}, but the component has another type")
             values = from_portable(values, datatype)
             values.validate()
         components.append(Component(descriptor, values))

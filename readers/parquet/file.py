@@ -65,7 +65,7 @@ def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, s
     except OSError as error:
         reason = "Is a directory (os error 21)" if Path(path).is_dir() else error.strerror or str(error)
         raise ReadError(
-            f"Parquet error: External: {reason}", path=path, hint="Check that it is a file that may be read."
+            f"Parquet error: External: {reason}", path=path, hint="Check that it is a readable file."
         ) from error
 
 
@@ -78,15 +78,14 @@ _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
 _NESTING: Final = ("Map keys must", "MAP-annotated groups", "Key-value map node", "LIST-annotated groups")
 """First words of the Parquet library's errors for a schema without Arrow type."""
 
-_CUT_HINT: Final = "The file is cut short or damaged; copy it again."
+_CUT_HINT: Final = "The file is truncated or damaged; copy it again."
 
 
 class ParquetFile:
-    """An open file of known schema. Use it as a context manager.
+    """An open Parquet file with its schema. Use it as a context manager.
 
     The footer begins at ``footer_at``; all other data must end before it. ``version`` is the version of an object in an
-    object store. INT96 columns have the unit of the file's Arrow schema: microseconds for those in ``coarse``,
-    nanoseconds for the others, which are in ``wide``.
+    object store. INT96 columns in ``coarse`` are in microseconds, those in ``wide`` in nanoseconds.
 
     Raises ``ReadError`` if the footer is damaged, ``UnsupportedError`` if the file is encrypted.
     """
@@ -120,21 +119,21 @@ class ParquetFile:
         self._input.close()
 
     def leaves(self, columns: Iterable[int]) -> list[int]:
-        """The stored columns that the columns at these positions of the schema consist of."""
+        """Return the stored columns of the columns at these positions of the schema."""
         if self._leaves is None:
             return list(range(len(self.stored_schema)))
         return [leaf for column in sorted(columns) for leaf in self._leaves[column]]
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most ``size`` bytes from ``offset``."""
+        """Read at most ``size`` bytes at ``offset``."""
         with self.translated():
             data: bytes = self._input.read_at(max(0, min(size, self.size - offset)), offset)
             return data
 
     def batches(self, row_groups: Sequence[int], columns: Iterable[int], rows: int) -> Iterator[dict[int, pa.Array]]:
-        """The columns at these positions, in batches of at most ``rows`` rows. Page checksums are compared.
+        """Yield the columns at these positions, in batches of at most ``rows`` rows. Page checksums are verified.
 
-        Without columns there is nothing to read. Raises ``ReadError``.
+        Without columns, nothing is read. Raises ``ReadError``.
         """
         wanted = sorted(columns)
         with self.translated():
@@ -142,7 +141,7 @@ class ParquetFile:
             coarse = self._coarse_batches(row_groups, [c for c in wanted if c in self._coarse], rows)
             for batch in coarse if all(c in self._coarse for c in wanted) else _in_step(stored, coarse):
                 if len(batch) != len(wanted) or len({len(array) for array in batch.values()}) > 1:
-                    raise self.damaged(f"{len(wanted)} columns were requested and {len(batch)} came")
+                    raise self.damaged(f"{len(wanted)} columns were requested, but {len(batch)} were read")
                 for column, array in batch.items():
                     self._check_text(self.schema.field(column).name, array)
                 yield {c: _in_type(batch[c], self.schema.field(c).type) for c in wanted}
@@ -200,11 +199,11 @@ class ParquetFile:
                 raise ReadError(message, path=self.path, hint=DAMAGED_HINT) from error
 
     def damaged(self, what: str, offset: int | None = None) -> ReadError:
-        """The error for a file that is not as it was written; ``offset`` is the byte."""
+        """Return the error for a damaged file; ``offset`` is the byte."""
         return ReadError(f"Parquet error: {what}", path=self.path, offset=offset, hint=DAMAGED_HINT)
 
     def can_read(self, row_group: int, leaf: int) -> bool:
-        """Return whether a stored column can be read in one row group."""
+        """Return True if a stored column can be read in one row group."""
         try:
             for _ in self._file.reader.iter_batches(_FEW_ROWS, [row_group], [leaf], False):
                 pass
@@ -216,7 +215,7 @@ class ParquetFile:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Errors of the Parquet library as ``ReadError``."""
+        """Convert errors of the Parquet library to ``ReadError``."""
         try:
             yield
         except ReadError:  # a RuntimeError, too
@@ -280,7 +279,7 @@ def _translated(error: BaseException, path: str) -> ReadError:
         return UnsupportedError(
             f"Parquet error: {text}",
             path=path,
-            hint="The file is whole, but its schema breaks the rules of nested types; write it with another tool.",
+            hint="The file is complete, but its schema violates the rules of nested types; write it with another tool.",
         )
     if isinstance(error, pa.ArrowNotImplementedError) or "encrypted" in text:
         return UnsupportedError(f"Parquet error: {text}", path=path, hint="Write the file with other settings.")
@@ -411,7 +410,7 @@ def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Seque
                 cap = max(FREE_EXPANSION // _WIDTH, column.compressed * MAX_VALUES_PER_BYTE)
                 check_limit(column.values, cap, path=file.path, offset=file.footer_at, what=what)
             elif column.values != rows:
-                raise file.damaged(f"{what} is {column.values:,}, and there are {rows:,} rows", file.footer_at)
+                raise file.damaged(f"{what} is {column.values:,}, but there are {rows:,} rows", file.footer_at)
             expanded = _check_column(file, group, leaf)
             size += expanded.size
             dictionary = max(dictionary, expanded.dictionary)
@@ -524,7 +523,7 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
             num_values += page.values
     if num_values < column.values:
         raise file.damaged(
-            f"{_place(column, row_group)} has {num_values:,} values and the footer counts {column.values:,}", begin
+            f"{_place(column, row_group)} has {num_values:,} values, but the footer counts {column.values:,}", begin
         )
     return _Expanded(size, dictionary)
 
@@ -580,7 +579,7 @@ def _page(file: ParquetFile, stored: _Bytes, at: int, limit: int) -> _Page:
         except ThriftError as error:
             raise _malformed(file, at, str(error)) from None
     if page.compressed < 0 or page.data + page.compressed > limit:
-        raise _malformed(file, at, f"it claims {page.compressed:,} bytes where {limit - page.data:,} are left")
+        raise _malformed(file, at, f"it claims {page.compressed:,} bytes, but {limit - page.data:,} are left")
     cap = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_PAGE, page.compressed * MAX_COMPRESSION_RATIO))
     check_limit(page.uncompressed, cap, path=file.path, offset=at, what="the uncompressed size of a page")
     check_limit(page.values, 2**31 - 1, path=file.path, offset=at, what="the number of values of a page")
@@ -612,7 +611,7 @@ def read_columns(
     """Yield batches of the columns at these positions: the number of rows, never 0, and the columns by position.
 
     A batch has at most ``rows`` rows, by default about ``BATCH_BYTES``. Without columns, only the numbers of rows are
-    given. Raises ``ReadError`` with the byte of the damage.
+    yielded. Raises ``ReadError`` with the offset of the damage.
     """
     leaves = file.leaves(columns)
     total = sum(file.footer.row_groups[i].rows for i in row_groups)
@@ -636,7 +635,7 @@ def read_columns(
 def open_file(path: str) -> ParquetFile:
     """Open a file. INT96 columns are read in microseconds if their times do not fit into nanoseconds.
 
-    Warns (``ReadWarning``) of such columns. Raises ``ReadError``.
+    Warns (``ReadWarning``) about such columns. Raises ``ReadError``.
     """
     file = ParquetFile(path)
     if not file.wide:

@@ -124,7 +124,7 @@ class ThriftCursor:
         if size == 15:
             size = self.varint()
         if size > len(self.data) - self.at:
-            raise CutThriftError(f"a list of {size:,} elements cannot fit", self.at)
+            raise CutThriftError(f"a list of {size:,} elements does not fit into the data", self.at)
         return size, head & 15
 
     def skip(self, kind: int, depth: int = 0) -> None:
@@ -157,7 +157,7 @@ class ThriftCursor:
     def _skip_map(self, depth: int) -> None:
         size = self.varint()
         if size > len(self.data) - self.at:
-            raise CutThriftError(f"a map of {size:,} entries cannot fit", self.at)
+            raise CutThriftError(f"a map of {size:,} entries does not fit into the data", self.at)
         if size:
             kinds = self.byte()
             self._skip_elements(size, (kinds >> 4, kinds & 15), depth)
@@ -268,7 +268,7 @@ def _check_type(name: str, element: dict[int, Any], at: int) -> None:
         for place, number in ((_SCALE, 1), (_PRECISION, 2)) if kind == _DECIMAL else ():
             if _number(element, place) not in (None, _number(given, number) or 0):
                 word = "scale" if place == _SCALE else "precision"
-                raise ThriftError(f"{name!r} is a decimal of two {word}s", at)
+                raise ThriftError(f"{name!r} is a decimal with two different {word}s", at)
 
 
 def _code(kind: int, given: dict[int, Any]) -> int | None:
@@ -379,17 +379,17 @@ _parsed_again = lru_cache(maxsize=4)(_parsed)
 def _check(footer: ParquetFooter, rows: int | None, at: int) -> None:
     """Compare what a footer says of its rows and columns in two places."""
     if rows is not None and rows != footer.rows:
-        raise ThriftError(f"it counts {rows:,} rows, and its row groups {footer.rows:,}", at)
+        raise ThriftError(f"it counts {rows:,} rows, but its row groups have {footer.rows:,}", at)
     for i, group in enumerate(footer.row_groups):
         if len(group.columns) != len(footer.leaves):
             raise ThriftError(
-                f"row group {i} has {len(group.columns)} columns, and the schema {len(footer.leaves)}", at
+                f"row group {i} has {len(group.columns)} columns, but the schema has {len(footer.leaves)}", at
             )
         for column, leaf in zip(group.columns, footer.leaves, strict=True):
             if (column.path, column.physical_type) != leaf:
                 raise ThriftError(
-                    f"row group {i} has a column {column.path!r} of the physical type {column.physical_type} where the"
-                    f" schema has {leaf.path!r} of {leaf.physical_type}",
+                    f"row group {i} has a column {column.path!r} of the physical type {column.physical_type}, but the "
+                    f"schema has {leaf.path!r} of {leaf.physical_type}",
                     at,
                 )
 
@@ -415,7 +415,7 @@ def _column_metadata(cursor: ThriftCursor) -> StoredColumn:
     values = cursor.struct(_METADATA)
     kind, codec, count, uncompressed, compressed, data = (values.get(number, -1) for number in (1, 4, 5, 6, 7, 9))
     if min(count, uncompressed, compressed, data) < 0:
-        raise ThriftError("a column with a size that is negative or missing", cursor.at)
+        raise ThriftError("a column without a size, or with a negative one", cursor.at)
     encodings, path, bounds = tuple(values.get(2, ())), ".".join(values.get(3, ())), values.get(12, {})
     sizes, places = (count, uncompressed, compressed), (data, values.get(11))
     return StoredColumn(kind, encodings, path, codec, *sizes, *places, bounds.get(6), bounds.get(5))

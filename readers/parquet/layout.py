@@ -114,7 +114,7 @@ class StructColumn:
 
 
 def one_each(values: pa.Array, *, nullable: bool) -> pa.ListArray:
-    """A list column with one instance in each row; no value is copied."""
+    """Return a list column with one instance per row, without copying values."""
     kind = pa.list_(pa.field("item", values.type, nullable=nullable))
     return pa.Array.from_buffers(kind, len(values), [None, _offsets(len(values))], children=[values])
 
@@ -151,9 +151,9 @@ def _numbers(values: pa.Array, label: str, dtype: np.dtype[np.floating]) -> npt.
         values = pc.if_else(pc.match_substring_regex(values, _NUMBER), values, None)
     floats = pc.cast(values, pa.from_numpy_dtype(dtype), safe=False)
     if floats.null_count > nulls:
-        _warn(f"column {label!r}: texts that are not numbers become 0 in a component of a column rule")
+        _warn(f"column {label!r}: texts that are not numbers become 0 in the component of a column rule")
     if nulls:
-        _warn(f"column {label!r}: nulls become 0 in a component that a column rule makes")
+        _warn(f"column {label!r}: nulls become 0 in the component of a column rule")
     if floats.null_count:
         floats = pc.fill_null(floats, 0)
     return np.asarray(floats.to_numpy(zero_copy_only=False))
@@ -183,7 +183,7 @@ def is_index_type(datatype: pa.DataType) -> bool:
 
 
 def row_numbers(first: int, length: int) -> Timeline:
-    """The timeline that counts rows, from ``first`` on."""
+    """Return the timeline of row numbers, from ``first``."""
     return _timeline(ROW_INDEX, TimelineKind.SEQUENCE, np.arange(first, first + length, dtype=np.int64))
 
 
@@ -205,9 +205,9 @@ def timeline(values: pa.Array, column: IndexColumn, *, path: str, first_row: int
 def _no_time(column: IndexColumn, what: str, rows: pa.Array, path: str, first_row: int) -> ReadError:
     row = first_row + int(np.flatnonzero(rows.to_numpy(zero_copy_only=False))[0])
     return ReadError(
-        f"index column {column.path!r} is {what} in row {row:,}, and a row without a time cannot be placed",
+        f"index column {column.path!r} is {what} in row {row:,}, but every row needs a time",
         path=path,
-        hint=f"Leave {column.path!r} out of index_columns, or write a time into each row.",
+        hint=f"Leave {column.path!r} out of index_columns, or add the missing times.",
     )
 
 
@@ -226,7 +226,7 @@ def _rounded(values: pa.Array, column: IndexColumn, path: str, first_row: int) -
     if not inside.all():
         _warn(
             f"{path}: index column {column.path!r}: {counted(int((~inside).sum()), 'time')} beyond 64 bits of"
-            " nanoseconds, clamped to the earliest or latest there is; is its unit right?"
+            " nanoseconds, clamped to the earliest or latest time; check its unit"
         )
         out[~inside] = np.where(scaled[~inside] > 0, _LIMIT - 1, -_LIMIT)
     return out
@@ -239,8 +239,8 @@ def _whole_numbers(values: pa.Array, column: IndexColumn, path: str, first_row: 
     wrong = np.flatnonzero(~inside | (ticks != numbers))
     if len(wrong):
         raise ReadError(
-            f"index column {column.path!r} is {numbers[wrong[0]]} in row {first_row + int(wrong[0]):,}, and a sequence"
-            " counts in 64-bit integers",
+            f"index column {column.path!r} is {numbers[wrong[0]]} in row {first_row + int(wrong[0]):,}, but sequence "
+            "numbers are 64-bit integers",
             path=path,
             hint=f"If the column holds times, read it as '{column.path}:timestamp:s' or '{column.path}:duration:s'.",
         )
@@ -262,8 +262,8 @@ def _scaled(values: Ints, column: IndexColumn, path: str) -> Ints:
     most = (_LIMIT - 1) // column.factor
     if int(values.max()) > most or int(values.min()) < -most:
         _warn(
-            f"{path}: times of index column {column.path!r} do not fit into 64 bits of nanoseconds and wrap around;"
-            " is its unit right?"
+            f"{path}: times of index column {column.path!r} do not fit into 64 bits of nanoseconds, and wrap around; "
+            "check its unit"
         )
     with np.errstate(over="ignore"):
         return values * np.int64(column.factor)
@@ -378,8 +378,8 @@ def _refused(columns: Sequence[_Named], target: str) -> bool:
         if column.refused is not None:
             what = "scalar" if target == "Scalars" else "archetype"
             warnings.warn(
-                f"Unsupported column type for {what} mapping: {column.refused}; the columns that the rule for {target}"
-                f" would join are kept unchanged (column {column.name!r})",
+                f"Unsupported column type for {what} mapping: {column.refused}; the columns of the rule for {target} "
+                f"are kept unchanged (column {column.name!r})",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -584,8 +584,8 @@ def _in_unit(column: IndexColumn, field: pa.Field, path: str) -> IndexColumn:
     unit = column.input_unit or "ns"
     if field.type.unit != unit:
         warnings.warn(
-            f"{path}: index column {column.path!r} is of type {field.type}, and its numbers are counted in {unit};"
-            f" give the unit {field.type.unit!r} to read the times that the file means",
+            f"{path}: index column {column.path!r} has type {field.type}, but its numbers are read in {unit}; to read "
+            f"the times of the file, give the unit {field.type.unit!r}",
             ReadWarning,
             stacklevel=2,
         )

@@ -16,10 +16,11 @@ TARGETS: Final = ("Translation3D", "RotationQuat", "RotationAxisAngle", "Scale3D
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Join columns whose names differ only in their suffixes into one component. Made by the factory methods.
+    """A rule to join columns with names that differ only in suffixes into one component.
 
-    ``suffixes`` are in the order of the component's numbers. The rest of the names (the sub-prefix) must be the same
-    for all columns. The component is named after the sub-prefix and ``field_name_override``.
+    Use the factory methods. ``suffixes`` are in the order of the component's numbers. The rest of the names (the
+    sub-prefix) must be the same for all columns. The component is named after the sub-prefix and
+    ``field_name_override``.
 
     >>> ColumnRule.translation3d(["_x", "_y", "_z"]).target
     'Translation3D'
@@ -41,7 +42,7 @@ class ColumnRule:
     def rotation_quat(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
         """Four columns (x, y, z, w) as ``Transform3D:quaternion``, float32.
 
-        Raises ``ValueError`` for another number.
+        Raises ``ValueError`` for another number of columns.
         """
         _check(len(suffixes) == 4, "RotationQuat requires exactly 4 suffixes")
         return cls(list(suffixes), "RotationQuat", field_name_override=field_name_override)
@@ -50,14 +51,14 @@ class ColumnRule:
     def rotation_axis_angle(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
         """Three columns of an axis and one of an angle (rad) as ``Transform3D:rotation_axis_angle``, float32.
 
-        Raises ``ValueError`` for another number.
+        Raises ``ValueError`` for another number of columns.
         """
         _check(len(suffixes) == 4, "RotationAxisAngle requires exactly 4 suffixes (3 axis + 1 angle)")
         return cls(list(suffixes), "RotationAxisAngle", field_name_override=field_name_override)
 
     @classmethod
     def scale3d(cls, suffixes: Sequence[str], *, field_name_override: str | None = None) -> ColumnRule:
-        """Three columns as ``Transform3D:scale``, float32. Raises ``ValueError`` for another number."""
+        """Three columns as ``Transform3D:scale``, float32. Raises ``ValueError`` for another number of columns."""
         _check(len(suffixes) == 3, "Scale3D requires exactly 3 suffixes")
         return cls(list(suffixes), "Scale3D", field_name_override=field_name_override)
 
@@ -103,9 +104,9 @@ GROUPINGS: Final = ("prefix", "individual", "explicit_prefixes")
 
 @dataclass(frozen=True, slots=True)
 class IndexColumn:
-    """A column that becomes a timeline: its name (``path``), its kind, and the unit of its integers, if any.
+    """A column that becomes a timeline: its name (``path``), kind, and unit of integers, if any.
 
-    Raises ``UsageError`` (a ``ValueError``) for a kind or unit that does not exist.
+    Raises ``UsageError`` (a ``ValueError``) for an unknown kind or unit.
 
     >>> IndexColumn.timestamp("stamp", input_unit="ms").factor
     1000000
@@ -134,7 +135,7 @@ class IndexColumn:
 
     @classmethod
     def sequence(cls, path: str) -> IndexColumn:
-        """Numbers in order, which have no unit."""
+        """Sequence numbers, without a unit."""
         return cls(path, "sequence")
 
     @classmethod

@@ -75,7 +75,7 @@ class ParquetInfo:
 
     @property
     def index_candidates(self) -> tuple[str, ...]:
-        """Columns that may be meant as timelines."""
+        """The columns that may be timelines."""
         return tuple(column.name for column in self.columns if column.is_index)
 
 
@@ -119,10 +119,10 @@ def _may_be_index(field: pa.Field) -> bool:
 class ParquetReader(FrameReader):
     """Read chunks from a Parquet file, or from all files of a folder or of a pattern such as ``drives/*.parquet``.
 
-    A row of the file gives one row in each entity. Values keep their Arrow type, and a null is a null instance. The
-    file's key/value pairs become static data at ``/__properties``. Page checksums are verified, and a damaged file
+    A row of the file becomes one row in each entity. Values keep their Arrow type, and a null becomes a null instance.
+    The file's key/value pairs become static data at ``/__properties``. Page checksums are verified, and a damaged file
     raises ``ReadError`` while it is read. Several files are read as one, sorted by path. Each folder named
-    ``key=value`` adds a column. From a folder of :func:`write_parquet` you get the original chunks.
+    ``key=value`` adds a column. A folder of :func:`write_parquet` gives the original chunks.
 
     Parameters
     ----------
@@ -132,9 +132,9 @@ class ParquetReader(FrameReader):
     entity_path_prefix
         Prefix of every entity path, except for ``/__properties``.
     column_grouping
-        ``"prefix"`` puts columns with the same text before the first ``delimiter`` into one entity, ``"individual"``
-        each column into an entity of its own, and ``"explicit_prefixes"`` those with the same longest prefix of
-        ``prefixes``, and the rest individually.
+        How columns form entities. With ``"prefix"``, columns with the same text before the first ``delimiter`` form one
+        entity. With ``"individual"``, each column does. With ``"explicit_prefixes"``, columns with the same longest
+        prefix of ``prefixes`` do, and others individually.
     delimiter
         One character.
     prefixes
@@ -216,30 +216,30 @@ class ParquetReader(FrameReader):
         return panel(repr(self), facts, table(head, rows, len(columns), kind="wide"))
 
     def recordings(self) -> list[StoreEntry]:
-        """The recordings of a folder of :func:`write_parquet`. Other files have no recording ids."""
+        """Return the recordings of a folder of :func:`write_parquet`. Other files have no recording ids."""
         place = located(self._path)
         return list(ExportManifest.read(str(place)).recordings) if is_exported(place) else []
 
     def source(
         self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]
     ) -> ParquetSource | ExportedSource:
-        """The file as a source for a pipeline. The arguments are as for :meth:`stream`."""
+        """Return the file as a source for a pipeline. The arguments are as for :meth:`stream`."""
         chosen = self._options.changed(**options) if options else self._options
         place = located(self._path)
         if not is_exported(place):
             if recording_id is not None:
-                raise UsageError("recordings are chosen of folders that write_parquet has written", path=str(place))
+                raise UsageError("recording_id needs a folder of write_parquet", path=str(place))
             return ParquetSource(str(place), chosen)
         if chosen != ParquetOptions():
             raise UsageError(
-                "this folder is read as its manifest says, without options",
+                "this folder has a manifest, and is read without options",
                 path=str(place),
-                hint="Read the folder of one entity, to choose timelines and components.",
+                hint="To set options, read the folder of one entity.",
             )
         stores = self.recordings()
         if recording_id is None and len(stores) > 1:
             warnings.warn(
-                f"{place} holds {len(stores)} recordings; {stores[0].recording_id} is read. Choose one with"
+                f"{place} has {len(stores)} recordings; {stores[0].recording_id} is read. Choose one with"
                 " recording_id.",
                 ReadWarning,
                 stacklevel=3,
@@ -247,7 +247,7 @@ class ParquetReader(FrameReader):
         return ExportedSource(str(place), recording_id)
 
     def info(self) -> list[ParquetInfo]:
-        """The content of each file: rows, columns, types, encodings, sizes. Reads the footers. Raises ``ReadError``."""
+        """Describe each file by its footer: rows, columns, types, encodings, sizes. Raises ``ReadError``."""
         infos = []
         for data in find_files(str(located(self._path))):
             with ParquetFile(data.path) as file:
@@ -255,15 +255,15 @@ class ParquetReader(FrameReader):
         return infos
 
     def stream(self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
-        """A lazy stream of the chunks; each call reads the file anew.
+        """A lazy stream of the chunks; each call reads the file again.
 
-        From a folder of :func:`write_parquet` you get the original chunks with their ids, entity by entity.
-        ``recording_id`` selects the recording, by default the first.
+        A folder of :func:`write_parquet` gives the original chunks with their ids, entity by entity. ``recording_id``
+        selects the recording, by default the first.
 
         ``options`` are those of the reader, except ``path``. They replace the reader's options for this stream only.
 
-        Order: first properties; then by runs of row groups of about 64 MiB, within these by batches of at most 65,536
-        rows, one chunk per group of columns; then static data. The same for every run.
+        Order: first properties; then runs of row groups of about 64 MiB, in batches of at most 65,536 rows, with one
+        chunk per group of columns; then static data. It is the same in every run.
         """
         from ...engine.stream import LazyChunkStream
 

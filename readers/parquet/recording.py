@@ -39,7 +39,7 @@ class ParquetRecording(RecordingFile):
 
     index_columns: tuple[Any, ...] = option(
         (),
-        "Parquet, HDF5: a column that is a timeline, such as 'stamp:timestamp:us'; repeatable for Parquet.",
+        "Parquet, HDF5: a column to use as a timeline, such as 'stamp:timestamp:us'; repeatable for Parquet.",
         flag="--index-column",
         metavar="NAME:TYPE[:UNIT]",
         parse=_index_column,
@@ -74,14 +74,14 @@ class ParquetRecording(RecordingFile):
     use_structs: bool = option(
         True, "Parquet, HDF5: make each column a component, without structs.", flag="--flat", switch=False
     )
-    column_rules: tuple[Any, ...] = option((), "Rules that make one component of several columns.", parse=None)
+    column_rules: tuple[Any, ...] = option((), "Rules that join several columns into one component.", parse=None)
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the file, as :class:`ParquetReader` reads it; of several recordings, those of the first."""
+        """Return the chunks of the file, or of the first of several recordings; see :class:`ParquetReader`."""
         return self.stores()[0][1]
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
-        """The recordings of a folder that ``write_parquet`` has written; of other files one without an id."""
+        """Return the recordings of a folder of ``write_parquet``; for other files, one without an id."""
         from .reader import ParquetReader
 
         reader = ParquetReader(self.path, **self.given())
@@ -91,7 +91,7 @@ class ParquetRecording(RecordingFile):
         return [(store, reader.stream(recording_id=store.recording_id)) for store in stores]
 
     def size(self) -> int:
-        """Bytes of the file, or of all files that the manifest of a folder names."""
+        """The size of the file, or of all files in the manifest of a folder, in bytes."""
         from .exported import ExportManifest, is_exported
 
         return (
@@ -101,7 +101,7 @@ class ParquetRecording(RecordingFile):
         )
 
     def report(self) -> FileReport:
-        """Rows, columns and their pages, by the footer; of a folder its recordings, by all chunks."""
+        """Return rows, columns and pages from the footer; for a folder, return its recordings from all chunks."""
         from ...engine.stream import single_tasks
         from ..inspection import ColumnReport, FileReport, summarise_store
         from .exported import is_exported

@@ -187,7 +187,7 @@ def static_chunk(entity_path: str, first: Mapping[str, pa.Array], nullable: Mapp
 
 
 def series_chunk(entity_path: str, names: Sequence[str]) -> Chunk:
-    """The names of the series of an entity, as static data."""
+    """Return the names of the series of an entity as a static chunk."""
     return Chunk.build(entity_path, {}, [(_NAMES, pa.array([list(names)], _list_of(pa.string())))])
 
 
@@ -404,11 +404,11 @@ class _Shared(NamedTuple):
 
 
 class ParquetSource(Source[ParquetSplit]):
-    """The chunks of one Parquet file, or of a folder or pattern of them.
+    """The chunks of a Parquet file, or of a folder or pattern of files.
 
-    Guarantee: every row of every selected column is read exactly once. Order: properties first, then by file, by split
-    (runs of row groups of about 64 MiB), within it by batches of rows, within these by group of columns, and static
-    chunks last. It is the same for every run over the same bytes.
+    Guarantee: every row of every selected column is read exactly once. Order: properties; then file by file, in splits
+    (runs of row groups of about 64 MiB), batches of rows, and groups of columns; static chunks last. It is the same in
+    every run over the same bytes.
     """
 
     def __init__(self, path: str, options: ParquetOptions | None = None) -> None:
@@ -421,7 +421,7 @@ class ParquetSource(Source[ParquetSplit]):
         return f"ParquetSource({self.path!r})"
 
     def describe(self) -> str:
-        """``ParquetReader(drive.parquet)``."""
+        """One line for the plan, such as ``ParquetReader(drive.parquet)``."""
         return f"ParquetReader({self.path})"
 
     def paths(self) -> Sequence[str]:
@@ -429,15 +429,15 @@ class ParquetSource(Source[ParquetSplit]):
         return [file.path for file in find_files(self.path)]
 
     def narrowed(self, wanted: Callable[[str], bool]) -> ParquetSource:
-        """The same without the entities that nobody looks at: their columns are not read."""
+        """Return the source without unused entities, whose columns are not read."""
         narrowed = ParquetSource(self.path, self.options)
         narrowed._wanted = wanted
         return narrowed
 
     def splits(self) -> Sequence[ParquetSplit]:
-        """Runs of row groups.
+        """Divide the files into runs of row groups.
 
-        Reads the footers of all files, the first row of static columns, and INT96 columns, to find the unit that holds
+        This reads the footers of all files, the first row of static columns, and INT96 columns, to find a unit for
         their times.
         """
         files = find_files(self.path)
@@ -489,7 +489,7 @@ class ParquetSource(Source[ParquetSplit]):
         return {layout.schema.field(position).name for position in positions}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of chunks with times, by the footers: each row has one value of each. None without any row."""
+        """Return the columns of chunks with times from the footers, with one value per row; None without rows."""
         splits = self.splits()
         assert self._shared is not None
         if not splits[-1].ends:
@@ -502,7 +502,7 @@ class ParquetSource(Source[ParquetSplit]):
         return schema, frozenset((c.entity_path, c.component) for c in schema.component_columns())
 
     def entities(self) -> set[str]:
-        """The entities of all columns, by the footers."""
+        """Return the entities of all columns, from the footers."""
         if self._shared is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they come when the splits do
@@ -550,8 +550,8 @@ class ParquetSource(Source[ParquetSplit]):
         expected = split.first_row + sum(group.rows for group in file.footer.row_groups[split.start : split.stop])
         if row != expected:
             raise ReadError(
-                f"Parquet error: {row - split.first_row:,} rows are there and the footer counts"
-                f" {expected - split.first_row:,}",
+                f"Parquet error: there are {row - split.first_row:,} rows, but the footer counts "
+                f"{expected - split.first_row:,}",
                 path=data.path,
                 offset=file.footer_at,
                 hint="The file is damaged; copy it again.",
@@ -601,14 +601,14 @@ def _check_types(
             units.add(field.name)
             continue
         raise ReadError(
-            f"Parquet error: column {field.name!r} is of type {field.type} in this file and of type"
-            f" {other.field(positions[0]).type} in others of the same dataset",
+            f"Parquet error: column {field.name!r} has type {field.type} in this file, but type "
+            f"{other.field(positions[0]).type} in others of the same dataset",
             path=path,
             hint="Write the files with one schema, or read them one by one.",
         )
     for name in sorted(units):
         warnings.warn(
-            f"{path}: column {name!r} (INT96) has another unit than in the files before; it is read in microseconds",
+            f"{path}: column {name!r} (INT96) has another unit than in earlier files; it is read in microseconds",
             ReadWarning,
             stacklevel=2,
         )

@@ -43,8 +43,8 @@ MAX_TOPICS: Final = 65_535
 _HEAD_SIZE: Final = 100
 _JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
 _HINT: Final = (
-    "The file is damaged, or was not written by rosbag2; copy it again if there is a good one. Nothing is recovered of "
-    "a database here; SQLite's shell may print what is left of it (`sqlite3 x.db3 .recover`, or `.dump`)."
+    "The file is damaged, or was not written by rosbag2. Copy it again, or recover it with SQLite (`sqlite3 x.db3 "
+    ".recover`, or `.dump`)."
 )
 _FREE_STEPS: Final = 10_000_000
 _STEPS_PER_BYTE: Final = 8
@@ -138,7 +138,7 @@ class LocalCopy:
             raise ReadError(
                 "was replaced since it was opened",
                 path=self.path,
-                hint="Its size or modification time has changed, or that of its journal; read it again.",
+                hint="Its size or modification time, or that of its journal, has changed; read it again.",
             )
         self._state = state
         beside = [end for end in _BESIDE if _holds_changes(Path(self.path + end), self.path)]
@@ -159,7 +159,7 @@ class LocalCopy:
             raise ReadError(
                 f"a copy of it cannot be made in {tempfile.gettempdir()}: {error.strerror}",
                 path=self.path,
-                hint="It is compressed, or has a journal beside it; TMPDIR names a folder with more room.",
+                hint="It is compressed, or has a journal. Set TMPDIR to a folder with more space.",
             ) from error
         return copy
 
@@ -193,9 +193,9 @@ def _holds_changes(beside: Path, path: str) -> bool:
         tail = file.read()
     if head == _JOURNAL_MAGIC and tail == _JOURNAL_MAGIC:
         raise _damaged(
-            f"its journal {beside.name} is that of several databases, and names another file",
+            f"its journal {beside.name} belongs to several databases, and names another file",
             path,
-            "rosbag2 writes no such journals; remove it if the recording is whole without it.",
+            "rosbag2 does not write such journals; remove it if the recording is complete without it.",
         )
     return head == _JOURNAL_MAGIC
 
@@ -215,7 +215,7 @@ def _decompress(path: str, copy: str) -> None:
             raise _damaged(f"it cannot be decompressed: {error}, after {made:,} bytes", path) from error
         # A frame that is cut short ends without a word.
         if made == 0 or not _ends_whole(path):
-            raise _damaged(f"its compressed bytes end early, after {made:,} bytes of content", path)
+            raise _damaged(f"its compressed data is truncated, after {made:,} bytes of content", path)
 
 
 def _ends_whole(path: str) -> bool:
@@ -314,7 +314,7 @@ class BagDatabase:
             if not isinstance(id_, int) or not all(isinstance(text, str) for text in (name, type_name, how)):
                 raise _damaged(f"{what} has a value of another type than its column", self.path)
             if id_ in topics:
-                raise _damaged(f"{what} is there twice", self.path)
+                raise _damaged(f"{what} occurs twice", self.path)
             topics[id_] = Topic(id_, name, type_name, how, definitions.get(type_name))
             check_limit(len(topics), MAX_TOPICS, path=self.path, offset=None, what="the number of topics")
         return [topics[id_] for id_ in sorted(topics)]
@@ -376,7 +376,7 @@ class BagDatabase:
             unknown = set(topics) - channels.keys()
             if unknown:
                 row = batch.row_ids[topics.index(min(unknown))]
-                what = f"row {row:,} of messages is of topic {min(unknown):,}, which is not in topics"
+                what = f"row {row:,} of messages has topic {min(unknown):,}, which is not in topics"
                 raise _damaged(what, self.path)
             size = sum(map(len, data))
             if not group.has_room(size):
@@ -394,7 +394,7 @@ class BagDatabase:
             rows.append(row)
             content = row[3]
             if type(content) is not bytes:
-                raise _damaged(f"the data of row {row[0]:,} of messages is no blob", self.path)
+                raise _damaged(f"the data of row {row[0]:,} of messages is not a blob", self.path)
             size += len(content)
             if size >= _BATCH_BYTES or len(rows) >= _BATCH_ROWS:
                 yield self._checked(rows, last)
@@ -430,9 +430,9 @@ class BagDatabase:
         connection.set_progress_handler(self._step, _STEPS_AT_ONCE)
         if list(connection.execute("PRAGMA trusted_schema")) != [(0,)]:
             raise UnsupportedError(
-                f"SQLite {sqlite3.sqlite_version} cannot open a database without trusting it",
+                f"SQLite {sqlite3.sqlite_version} cannot open untrusted databases safely",
                 path=self.path,
-                hint="SQLite 3.31 and newer can.",
+                hint="Use SQLite 3.31 or newer.",
             )
         connection.set_authorizer(_allowed)
         kinds: dict[str, list[tuple[Any, Any]]] = {}
@@ -445,18 +445,20 @@ class BagDatabase:
             missing = [name] if name not in kinds else [c for c in needed if c not in self._columns[name]]
             if missing:
                 what = "table" if name not in kinds else f"column of the table {name} called"
-                raise _damaged(f"it has no {what} {missing[0]}", self.path, "This is no database of rosbag2.")
+                raise _damaged(f"it has no {what} {missing[0]}", self.path, "This is not a database of rosbag2.")
 
     def _checked_columns(self, name: str, kinds: Sequence[tuple[Any, Any]]) -> frozenset[str]:
         """The columns of a table. Raises ``ReadError`` unless it is one, once, and stores its columns."""
         if len(kinds) != 1 or kinds[0][0] != "table" or not isinstance(kinds[0][1], int) or kinds[0][1] <= 0:
             kind = "several" if len(kinds) > 1 else "a view" if kinds[0][0] == "view" else "a virtual table"
-            raise _damaged(f"{name} is {kind}, and no table", self.path, "It is not read: rosbag2 writes tables only.")
+            raise _damaged(f"{name} is {kind}, not a table", self.path, "rosbag2 writes only tables.")
         columns = list(self._rows(f"the columns of {name}", f"PRAGMA table_xinfo({name})"))
         computed = [str(column[1]) for column in columns if column[-1] in _GENERATED]
         if computed:
             raise _damaged(
-                f"the column {computed[0][:60]} of {name} is computed", self.path, "rosbag2 writes no such columns."
+                f"the column {computed[0][:60]} of {name} is computed",
+                self.path,
+                "rosbag2 does not write such columns.",
             )
         return frozenset(str(column[1]) for column in columns)
 
@@ -477,7 +479,7 @@ class BagDatabase:
         if not isinstance(row_id, int) or (before is not None and row_id <= before):
             raise _damaged(f"the rows of messages are not in order after row {before}", self.path)
         if not isinstance(topic, int) or not isinstance(time, int):
-            raise _damaged(f"row {row_id:,} of messages has no topic or no timestamp that is a number", self.path)
+            raise _damaged(f"row {row_id:,} of messages has no numeric topic or timestamp", self.path)
         if time < 0:
             raise _damaged(f"the timestamp of row {row_id:,} of messages is {time:,}, before 1970", self.path)
 
@@ -493,9 +495,9 @@ class BagDatabase:
         if code == sqlite3.SQLITE_INTERRUPT:
             why = f"reading {what} takes more steps than a file of {self.size:,} bytes can need"
         elif code == sqlite3.SQLITE_TOOBIG or isinstance(error, MemoryError):
-            why = f"a value in {what} is longer than the file, or than is read"
+            why = f"a value in {what} is longer than the file or the limit"
         elif code == sqlite3.SQLITE_AUTH:
-            why = f"{what} is no plain table"
+            why = f"{what} is not a plain table"
         else:
             why = f"SQLite cannot read {what or 'it'}: {error}"
         return _damaged(why, self.path)
@@ -516,7 +518,7 @@ def _checked_size(place: str, path: str) -> int:
     # The number of pages counts where the last writer wrote it.
     if size < says and head[24:28] == head[92:96]:
         raise ReadError(
-            f"the file is cut: it has {size:,} bytes of {says:,}",
+            f"the file is truncated: it has {size:,} of {says:,} bytes",
             path=path,
             offset=size,
             hint=f"Wait until it is copied. {_HINT}",

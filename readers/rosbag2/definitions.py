@@ -62,14 +62,14 @@ def _distribution(name: str) -> Callable[[str], Definition | None]:
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         raise MissingExtraError(
-            f"the types of the distribution {name!r} come from the library rosbags, which is missing",
+            f"the types of the distribution {name!r} need the library rosbags, which is not installed",
             hint=f"{extra_command(EXTRA)}; or give a folder of .msg files.",
         ) from error
     stores = {store.value: store for store in Stores if store.value.startswith("ros2_")}
     store = stores.get(name if name.startswith("ros2_") else f"ros2_{name}")
     if store is None:
         names = ", ".join(sorted(value.removeprefix("ros2_") for value in stores))
-        raise UsageError(f"types: there is no distribution {name!r}", hint=f"There are {names}, and folders.")
+        raise UsageError(f"types: there is no distribution {name!r}", hint=f"Give {names}, or a folder.")
     typestore = get_typestore(store)
 
     def lookup(type_name: str) -> Definition | None:

@@ -73,7 +73,7 @@ def parse_metadata(text: bytes) -> BagMetadata:
     import yaml
 
     if len(text) > _MAX_METADATA:
-        raise MetadataError(f"it has {len(text):,} bytes, more than the {_MAX_METADATA:,} that are read")
+        raise MetadataError(f"it has {len(text):,} bytes, more than the limit of {_MAX_METADATA:,}")
     try:
         root = _value_of(yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)))
     except (yaml.YAMLError, ValueError) as error:
@@ -125,7 +125,7 @@ def _files(bag: Mapping[Any, Any]) -> tuple[str, ...]:
     if not paths and isinstance(bag.get("files"), Sequence):
         paths = [file.get("path") for file in bag["files"] if isinstance(file, Mapping)]
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise MetadataError("it names no files")
+        raise MetadataError("it lists no files")
     names = (path.replace("\\", "/").rstrip("/").rpartition("/")[2] for path in paths)
     return tuple(dict.fromkeys(name for name in names if name not in ("", ".", "..")))
 
@@ -199,7 +199,7 @@ def read_metadata(folder: Location, names: Sequence[str]) -> BagMetadata | None:
         warnings.warn(f"{folder}: {METADATA} cannot be used: {error}; {derived}", ReadWarning, stacklevel=2)
     except ImportError:
         warnings.warn(
-            f"{folder}: {METADATA} is read with PyYAML, which is missing: {extra_command(EXTRA)}; {derived}",
+            f"{folder}: {METADATA} needs PyYAML, which is not installed: {extra_command(EXTRA)}; {derived}",
             ReadWarning,
             stacklevel=2,
         )
@@ -225,23 +225,23 @@ def bag_files(place: Location) -> BagFiles:
     stored = _without_copies([name for name in names if storage_of(name)])
     if metadata is not None and metadata.compression not in ("", "zstd"):
         raise UnsupportedError(
-            f"it is compressed with {metadata.compression!r}",
+            f"it has the compression {metadata.compression!r}",
             path=str(place),
-            hint="rosbag2 comes with zstd alone; decompress it with the plugin that wrote it (`ros2 bag convert`).",
+            hint="Only zstd is supported; decompress it with the plugin that wrote it (`ros2 bag convert`).",
         )
     ordered = _by_metadata(place, metadata, stored) if metadata is not None else sorted(stored, key=_order)
     if not ordered:
         raise SourceMissingError(
-            "the folder holds no recording of rosbag2",
+            "the folder contains no recording of rosbag2",
             path=str(place),
-            hint=f"Looked for {', '.join(_STORAGE)}, and these compressed with Zstandard.",
+            hint=f"Expected files {', '.join(_STORAGE)}, plain or compressed with Zstandard.",
         )
     storages = {str(storage_of(name)) for name in ordered}
     if len(storages) > 1:
         raise ReadError(
-            "the folder holds databases and MCAPs",
+            "the folder contains databases and MCAPs",
             path=str(place),
-            hint="One recording has one storage. Name one file, or put the others elsewhere.",
+            hint="A recording has one storage. Give one file, or move the others.",
         )
     return _checked(BagFiles(tuple(place / name for name in ordered), storages.pop(), metadata), place)
 
@@ -249,9 +249,9 @@ def bag_files(place: Location) -> BagFiles:
 def _checked(found: BagFiles, place: Location) -> BagFiles:
     if found.storage == ".db3" and isinstance(place, ObjectUrl):
         raise UnsupportedError(
-            "a database of rosbag2 is read from a local folder",
+            "a database of rosbag2 must be in a local folder",
             path=str(place),
-            hint="SQLite needs a local copy: copy the recording to this machine first. MCAPs are read where they are.",
+            hint="SQLite needs local files: copy the recording to this machine. Only MCAPs can be remote.",
         )
     return found
 
@@ -267,10 +267,10 @@ def _by_metadata(folder: Location, metadata: BagMetadata, stored: Sequence[str])
     ordered = list(dict.fromkeys(of_plain[p] for name in metadata.files if (p := _plain(name)) in of_plain))
     missing = [name for name in metadata.files if _plain(name) not in of_plain]
     if missing:
-        _warn(folder, f"{METADATA} names {_listed(missing)}, which is not in the folder; the recording has a gap")
+        _warn(folder, f"{METADATA} lists {_listed(missing)}, which is not in the folder; the recording has a gap")
     more = sorted((name for name in stored if name not in ordered), key=_order)
     if more:
-        _warn(folder, f"{METADATA} does not name {_listed(more)}, which is read, too")
+        _warn(folder, f"{METADATA} does not list {_listed(more)}, which is also read")
     return sorted([*ordered, *more], key=_order) if more else ordered
 
 

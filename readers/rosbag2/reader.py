@@ -116,10 +116,10 @@ class _Place(NamedTuple):
 class Rosbag2Source(Source[Rosbag2Split]):
     """The chunks of one recording of rosbag2.
 
-    Guarantee: every message of a selected topic (and time) is one row, once. Order: files in their order, messages by
-    split, within it by groups of about 32 MiB in the order of writing, within these by channel, then by time; then the
-    chunks about the recording that need a full read; then robots. The same for every run over the same bytes. A folder
-    of MCAPs is read file by file, in the order of :class:`McapSource`.
+    Guarantee: every message of a selected topic (and time) becomes exactly one row. Order: files, splits, and groups of
+    about 32 MiB are in the order of writing; messages in a group are sorted by channel, then by time. Then come the
+    chunks about the recording that need a full read, then robots. The order is the same in every run over the same
+    bytes. A folder of MCAPs is read file by file, in the order of :class:`McapSource`.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return f"Rosbag2Source({self.path!r})"
 
     def describe(self) -> str:
-        """``Rosbag2Reader(drive)``."""
+        """One line for the plan, such as ``Rosbag2Reader(drive)``."""
         return f"Rosbag2Reader({self.path})"
 
     def paths(self) -> Sequence[str]:
-        """The folder, or the file."""
+        """Return the folder, or the file."""
         return [self.path]
 
     @property
@@ -174,7 +174,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
 
     @property
     def mcaps(self) -> tuple[McapSource, ...]:
-        """The files of a recording whose storage is MCAP, each as a source."""
+        """The MCAPs of a recording with this storage, each as a source."""
         if not self._mcaps:
             options = self.options
             if len(self.files.files) > 1:
@@ -184,18 +184,18 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return self._mcaps
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Rosbag2Source:
-        """The same recording without the topics at whose entities nobody will look."""
+        """Return the source without the topics of unused entities."""
         return self._copy(self.options, wanted)
 
     def projected(self, request: FrameRequest) -> Rosbag2Source:
-        """The same recording for a frame: fields no column needs, and messages outside of its times, are left out."""
+        """Return the source for a frame, without unused fields, and messages outside its times."""
         return self._copy(narrower(self.options, request), self._wanted)
 
     def _copy(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Rosbag2Source:
         return Rosbag2Source(self.path, options, self.types, _files=self._files, _bag=self._bag, _wanted=wanted)
 
     def splits(self) -> Sequence[Rosbag2Split]:
-        """Ranges of row ids of about 64 MiB of each database, or the splits of the MCAPs. Raises ``ReadError``."""
+        """Return ranges of row ids of about 64 MiB per database, or the splits of MCAPs. Raises ``ReadError``."""
         if self.is_mcap:
             return self._mcap_splits()
         bag = self.bag
@@ -228,7 +228,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return splits
 
     def read(self, split: Rosbag2Split) -> Iterator[Chunk]:
-        """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
+        """Yield the chunks of one split. Warns (``ReadWarning``) about messages that remain raw bytes."""
         if split.mcap is not None:
             assert split.file is not None
             if split.is_first:
@@ -290,7 +290,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
             yield static_chunk(entity, [(described("RecordingInfo", "start_time", "Timestamp"), start)])
 
     def records(self) -> Sequence[RecordSource]:
-        """The messages of the recording as they are stored."""
+        """Return the stored messages of the recording."""
         if self.is_mcap:
             return [record for source in self.mcaps for record in source.records()]
         return [Rosbag2Records(self)]
@@ -302,7 +302,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return _Rows(files, split.rows, None, self.options.times).groups()
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the recording; None if only reading shows them."""
+        """Return the entities of all messages and of the recording, or None if this requires reading."""
         if self.is_mcap:
             each = [source.entities() for source in self.mcaps]
             own = {"/__mcap_properties"} if "recording_info" in self.options.decoders else set()
@@ -316,7 +316,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return entities
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of the messages; None if lenses make others, or several files could have different ones."""
+        """Return the columns of the messages, or None if lenses change them, or if files may have different ones."""
         if self.is_mcap:
             return self.mcaps[0].columns() if len(self.mcaps) == 1 else None
         if not self.options.values:
@@ -324,7 +324,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return message_columns(self.bag.registry(self.path), self.bag.channels, self.options, self._wants, self.path)
 
     def info(self) -> McapInfo:
-        """Describe the recording as :meth:`McapReader.info` describes an MCAP. Every row, but no data, is read."""
+        """Describe the recording like :meth:`McapReader.info`. Every row is read, without its data."""
         if self.is_mcap:
             return _joined_info(self.path, [source.info(timing=True) for source in self.mcaps])
         facts = _facts_of(self.bag)
@@ -379,9 +379,9 @@ class Rosbag2Source(Source[Rosbag2Split]):
             topics = sum(len(untyped[name]) for name in names)
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
-                f"{self.path}: the recording does not define {', '.join(names[:3])}{more}, and the messages of"
-                f" {topics} topics are kept as raw bytes; types= (--types) gives the definitions: a distribution"
-                " (humble), or a folder of .msg or .idl files (/opt/ros/humble/share)",
+                f"{self.path}: the recording does not define {', '.join(names[:3])}{more}, so the messages of {topics} "
+                "topics are kept as raw bytes; give the definitions with types= (--types): a distribution (humble), or "
+                "a folder of .msg or .idl files (/opt/ros/humble/share)",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -453,7 +453,7 @@ def _check_version(file: _Database) -> None:
         raise ReadError(
             "was replaced since it was opened",
             path=file.local.path,
-            hint="Its size or modification time has changed; read it when the recorder has finished.",
+            hint="Its size or modification time changed; read it after the recorder has finished.",
         )
 
 
@@ -505,7 +505,7 @@ def _facts_of(bag: _Bag) -> FileFacts:
                 raise ReadError(
                     f"there are messages of topic {topic:,}, which is not in topics",
                     path=file.local.path,
-                    hint="The file is damaged; copy it again if there is a good one.",
+                    hint="The file is damaged; copy it again.",
                 )
             survey.counts[file.channels[topic]] += count
         starts = [t for t in (survey.start_time, counted.start_time) if t is not None]
@@ -551,11 +551,10 @@ def _joined_info(path: str, infos: Sequence[McapInfo]) -> McapInfo:
 class Rosbag2Reader(FrameReader):
     """Read chunks from a recording of rosbag2: a folder, or a database (``.db3``) alone.
 
-    Every message becomes one row at the entity of its topic, like those that :class:`McapReader` makes of the same
-    messages. A recording stores one time for each message, which is both log time and publish time. The parts of a
-    split recording are joined, with topics matched by name. If ``metadata.yaml`` is missing or unusable, the same
-    information is taken from the files. If a recorder left a log or journal beside a database, its changes are read
-    through a copy. The files are not changed.
+    Every message becomes one row at the entity of its topic, as with :class:`McapReader`. A recording stores one time
+    per message, which is both log time and publish time. The parts of a split recording are joined, with topics matched
+    by name. If ``metadata.yaml`` is missing or unusable, the same information is taken from the files. If a recorder
+    left a log or journal of a database, its changes are applied to a copy. The files are not changed.
 
     Parameters
     ----------
@@ -563,10 +562,9 @@ class Rosbag2Reader(FrameReader):
         The folder or file. If the storage is MCAP, it can also be the URL of a prefix in an object store. It must
         exist; it is opened when the stream runs.
     types
-        Definitions of types that the recording does not define; recordings of Foxy to Humble define none. These are
-        folders of ``.msg`` or ``.idl`` files (``/opt/ros/humble/share``), or names of distributions (``humble``), whose
-        types come from the library rosbags (extra ``rosbag2``). Without a definition, messages are raw bytes, with a
-        ``ReadWarning``.
+        Definitions of types that the recording does not define; recordings of Foxy to Humble define none. Give folders
+        of ``.msg`` or ``.idl`` files (``/opt/ros/humble/share``), or names of distributions (``humble``), which need
+        the library rosbags (extra ``rosbag2``). Without a definition, messages are raw bytes, with a ``ReadWarning``.
     timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
         As for :class:`McapReader`.
     recover
@@ -621,11 +619,11 @@ class Rosbag2Reader(FrameReader):
         return f"Rosbag2Reader({self._path})"
 
     def source(self) -> Rosbag2Source:
-        """The recording as a source for a pipeline."""
+        """Return the recording as a source for a pipeline."""
         return Rosbag2Source(str(located(self._path)), self._options, self._types)
 
     def stream(self) -> LazyChunkStream:
-        """A lazy stream of the recording's chunks; each call reads it anew. Order: see :class:`Rosbag2Source`."""
+        """A lazy stream of the recording's chunks; each call reads it again. Order: see :class:`Rosbag2Source`."""
         from ...engine.stream import LazyChunkStream
 
         return LazyChunkStream.from_source(self.source())
@@ -639,17 +637,17 @@ class Rosbag2Reader(FrameReader):
 
     @property
     def topics(self) -> list[str]:
-        """All topics of the recording, sorted, also those that the reader leaves out. Raises ``ReadError``."""
+        """Return all topics of the recording, sorted, including those left out by the reader. Raises ``ReadError``."""
         source = self.source()
         if source.is_mcap:
             return sorted({channel.topic for channel in source.info().channels})
         return sorted({channel.topic for channel in source.bag.channels})
 
     def time_bounds(self) -> tuple[int, int]:
-        """The first and the last time of all messages, in ns. Raises ``UsageError`` if there are no messages."""
+        """Return the first and last time of all messages, in ns. Raises ``UsageError`` if there are no messages."""
         info = self.info()
         if info.start_time is None or info.end_time is None:
-            raise UsageError("the recording has no messages, so it has no times", path=str(self._path))
+            raise UsageError("the recording has no messages, and no times", path=str(self._path))
         return info.start_time, info.end_time
 
     def info(self) -> McapInfo:

@@ -37,23 +37,23 @@ class Rosbag2Recording(McapRecording):
 
     @classmethod
     def is_one_input(cls, folder: Location, marker: str) -> bool:  # noqa: ARG003 (a recording may have lost it)
-        """Whether a folder is one recording."""
+        """Return True if a folder is one recording."""
         return is_bag(folder)
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the recording, as :class:`Rosbag2Reader` reads it."""
+        """Return the chunks of the recording; see :class:`Rosbag2Reader`."""
         return self._bag().stream()
 
     def values(self) -> LazyChunkStream:
-        """The messages as they are decoded; see :meth:`Rosbag2Reader.values`."""
+        """Return the decoded messages; see :meth:`Rosbag2Reader.values`."""
         return self._bag().values()
 
     def size(self) -> int:
-        """Bytes of the storage files."""
+        """The size of the storage files, in bytes."""
         return sum(RecordingFile.size(Rosbag2Recording(file)) for file in self._files())
 
     def stamp(self) -> tuple[int, int]:
-        """The bytes of the storage files and of the files next to them, and when one of them was last changed."""
+        """Return the size of the storage files and their journals, and their latest modification time."""
         if not isinstance(self.path, Path):
             return self.size(), 0
         files = [Path(f"{file}{end}") for file in self._files() for end in ("", *BESIDE)]
@@ -61,13 +61,13 @@ class Rosbag2Recording(McapRecording):
         return sum(s.st_size for s in status), max((s.st_mtime_ns for s in status), default=0)
 
     def places(self) -> Iterator[Location]:
-        """Yield the folder with all below it; of a database alone the file, and what SQLite takes from beside it."""
+        """Yield the folder with its content; for a single database, yield the file and its journals."""
         yield from super().places()
         if isinstance(self.path, Path) and self.path.is_file():
             yield from (Path(f"{self.path}{end}") for end in BESIDE)
 
     def report(self) -> FileReport:
-        """Topics, counts and times; every row is looked at."""
+        """Return topics, counts and times. Every row is read."""
         source = self._bag().source()
         info = source.info()
         metadata = source.files.metadata
@@ -79,11 +79,11 @@ class Rosbag2Recording(McapRecording):
         if metadata is not None and metadata.distribution:
             facts["ros_distro"] = metadata.distribution
         if metadata is not None and metadata.messages not in (None, info.messages):
-            facts[f"messages in {METADATA}"] = f"{metadata.messages:,}, which is not what the files hold"
+            facts[f"messages in {METADATA}"] = f"{metadata.messages:,}, which differs from the files"
         return report_of(info, facts)
 
     def verify(self) -> Verification:
-        """SQLite's check of each database, or the CRCs of each MCAP; then every message decoded."""
+        """Run SQLite's check of each database, or verify the CRCs of each MCAP; then decode every message."""
         from ...engine.rrd import Findings
         from .database import BagDatabase, LocalCopy
 
@@ -97,7 +97,7 @@ class Rosbag2Recording(McapRecording):
             for file in source.files.files:
                 with findings.noting(), BagDatabase(LocalCopy(str(file))) as database:
                     for line in database.check():
-                        hint = "The file is damaged; copy it again if there is a good one."
+                        hint = "The file is damaged; copy it again."
                         findings.fault(ReadError(f"SQLite's check: {line}", path=str(file), hint=hint))
             findings.add(RecordingFile.verify(self))
         return findings.verification()

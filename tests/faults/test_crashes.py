@@ -177,7 +177,7 @@ def test_a_file_size_limit_is_a_clear_error(tmp_path: Path) -> None:
     stream = LazyChunkStream.from_iter([chunk(i, 20_000) for i in range(4)])
     with largest_file(100_000), pytest.raises(NoSpaceError) as caught:
         stream.write_rrd(out, application_id="a", recording_id="r", executor="inline")
-    assert str(out) in str(caught.value) and "Nothing was left there" in str(caught.value)
+    assert str(out) in str(caught.value) and "No incomplete file was left" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

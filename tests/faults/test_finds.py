@@ -81,7 +81,7 @@ def test_an_interrupt_after_a_version_is_there_removes_nothing_of_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(VersionFiles, "create", interrupted)
-        with pytest.raises(CommitUnknownError, match="not known whether version 1 was committed"):
+        with pytest.raises(CommitUnknownError, match="unknown whether version 1 was committed"):
             ingest(landing)
     store = RecordingStore.open(landing.parent / "lake")
     assert [len(store.recording(entry).stream().to_chunks(executor="inline")) for entry in store] == [2]

@@ -56,7 +56,7 @@ def recover_rrd(path: str) -> None:
 
 
 def read_mcap(path: str) -> Iterator[str]:
-    """All chunks of a recording; their ids are made anew by each reading, and left out."""
+    """All chunks of a recording; their ids are made anew by each reading, and is left out."""
     source = McapReader(path).source()
     for split in source.splits():
         for chunk in source.read(split):
@@ -64,7 +64,7 @@ def read_mcap(path: str) -> Iterator[str]:
 
 
 def read_bag(path: str) -> Iterator[str]:
-    """All chunks of a bag; their ids are made anew by each reading, and left out."""
+    """All chunks of a bag; their ids are made anew by each reading, and is left out."""
     yield from _chunks_of_bag(path)
 
 
@@ -81,7 +81,7 @@ def _chunks_of_bag(path: str, *, recover: bool = False) -> Iterator[str]:
 
 
 def read_parquet(path: str) -> Iterator[str]:
-    """All chunks of a file; their ids are made anew by each reading, and left out."""
+    """All chunks of a file; their ids are made anew by each reading, and is left out."""
     source = ParquetReader(path).source()
     for split in source.splits():
         for chunk in source.read(split):
@@ -89,7 +89,7 @@ def read_parquet(path: str) -> Iterator[str]:
 
 
 def read_rosbag2(path: str) -> Iterator[str]:
-    """All chunks of a database; their ids are made anew by each reading, and left out."""
+    """All chunks of a database; their ids are made anew by each reading, and is left out."""
     source = Rosbag2Reader(path).source()
     for split in source.splits():
         for chunk in source.read(split):
@@ -97,7 +97,7 @@ def read_rosbag2(path: str) -> Iterator[str]:
 
 
 def read_hdf5(path: str) -> Iterator[str]:
-    """All chunks of a file; their ids are made anew by each reading, and left out."""
+    """All chunks of a file; their ids are made anew by each reading, and is left out."""
     source = Hdf5Reader(path).source()
     try:
         _ = source.plan

@@ -220,7 +220,7 @@ def test_rotations_and_transforms() -> None:
         (LENS.to_rotation_quat(".free"), r"expected 4 numbers in List\(Int32\)"),
         (LENS.to_rotation_quat(".angle"), "no 4 numbers in type Float32"),
         (LENS.to_translation3d(".name", ".angle", ".angle"), "expected a number, got type Utf8"),
-        (LENS.to_scalars(".angle", ".free[]"), "the parts of a vector differ in their number of values"),
+        (LENS.to_scalars(".angle", ".free[]"), "the selectors of a vector give different numbers of values"),
     ],
 )
 def test_what_makes_no_vector(lens: DeriveLens, message: str) -> None:

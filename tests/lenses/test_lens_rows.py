@@ -110,10 +110,10 @@ def test_a_condition_on_no_row_or_on_all_rows() -> None:
 
 def test_a_condition_that_is_no_bool_is_an_error_and_loses_nothing_in_silence() -> None:
     lens = DeriveLens(MESSAGE).where(".v").to_component("B:v", ".v")
-    with pytest.raises(LensError, match=r"A condition must give one bool a row, got List\(Int64\)"):
+    with pytest.raises(LensError, match=r"A condition must give one bool per row, got List\(Int64\)"):
         apply_lenses(chunk([{"v": 1}]), lens)
     several = DeriveLens(MESSAGE).where(".v[]").to_component("B:v", ".v")
-    with pytest.raises(LensError, match="one bool a row"):
+    with pytest.raises(LensError, match="one bool per row"):
         apply_lenses(chunk([{"v": [True, False]}]), several)
 
 
@@ -160,7 +160,7 @@ def test_components_named_by_the_data() -> None:
     assert shown([made])[0][2] == {"Points3D:ring": [[1], [2]], "Points3D:x": [[1.0, 2.0], None]}
     descriptor = made.data.components[0].descriptor
     assert descriptor == ComponentDescriptor("Points3D:ring", "rerun.archetypes.Points3D")
-    with pytest.raises(LensError, match=r"need one struct a row, got List\(List\(Float64\)\)"):
+    with pytest.raises(LensError, match=r"need one struct per row, got List\(List\(Float64\)\)"):
         apply_lenses(chunk(rows, kind), DeriveLens(MESSAGE).to_components("P:", ".f.x"))
 
 

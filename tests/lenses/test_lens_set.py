@@ -210,8 +210,8 @@ def test_quarantine_gets_the_chunk_and_the_error() -> None:
     [
         ({"output_mode": "x"}, "Unknown output_mode 'x', expected 'forward_all', 'forward_unmatched', or 'drop_unm"),
         ({"on_error": "x"}, "Unknown on_error 'x', expected 'raise', 'skip', or 'quarantine'"),
-        ({"on_error": "quarantine"}, "go together"),
-        ({"quarantine": print}, "go together"),
+        ({"on_error": "quarantine"}, "must be given together"),
+        ({"quarantine": print}, "must be given together"),
     ],
 )
 def test_words_are_checked(arguments: dict, message: str) -> None:

@@ -65,7 +65,7 @@ def test_numbers_packed_into_vectors() -> None:
 def test_packing_needs_selectors_and_a_float_type() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Selector.pack()
-    with pytest.raises(ValueError, match="float32 or float64, not of int32"):
+    with pytest.raises(ValueError, match="float32 and float64, not int32"):
         Selector.pack(".x", type="int32")
 
 

@@ -197,7 +197,7 @@ def test_a_callable_that_makes_lists_can_be_flattened() -> None:
 
 @pytest.mark.parametrize("given", [pa.array([1]), pa.array([1] * 99)])
 def test_rows_need_as_many_values_as_there_were(given: pa.Array) -> None:
-    with pytest.raises(SelectorError, match=r"changed the length: it was given 5 values and returned (1|99)$"):
+    with pytest.raises(SelectorError, match=r"changed the length: it got 5 values and returned (1|99)$"):
         Selector(".x").pipe(lambda a: given).execute_per_row(STRUCTS)
     assert Selector(".").pipe(lambda a: given).execute(STRUCTS).equals(given)
 
@@ -271,7 +271,7 @@ def test_conversions_that_fail(selector: Selector, source: pa.Array, message: st
     ("args", "message"),
     [
         (("furlong",), "Unknown unit 'furlong', expected a number or one of m, mm"),
-        (("m", "deg"), "'m' is a unit of length, and 'deg' one of angle"),
+        (("m", "deg"), "'m' is a unit of length, but 'deg' is a unit of angle"),
         ((2.0, "m"), "a factor given as a number has no unit"),
     ],
 )

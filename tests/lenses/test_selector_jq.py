@@ -94,7 +94,7 @@ def test_a_program_that_loops_is_stopped() -> None:
 
 @pytest.mark.heavy
 def test_a_program_that_wants_all_memory_is_stopped() -> None:
-    with pytest.raises(SelectorError, match=r"stopped|ended its process|failed"):
+    with pytest.raises(SelectorError, match=r"stopped|used too much memory|failed"):
         Selector.jq('reduce range(1000) as $i ("x" * 10000000; . + .)', timeout=60).execute_per_row(ROWS)
     assert Selector.jq(".x").execute_per_row(ROWS).to_pylist()[0] == [1, 4]
 
@@ -117,14 +117,14 @@ def test_programs_see_no_environment(monkeypatch: pytest.MonkeyPatch, program: s
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("halt", "ended by `halt`"),
-        ("halt_error", "ended by `halt`"),
-        ('"boo" | halt_error', "ended by `halt`"),
-        ("halt_error(5)", "ended by `halt`"),
-        ("if . == 3 then halt else . end", "ended by `halt`"),
-        ("try halt catch .", "ended by `halt`"),
-        ("first(halt)", "ended by `halt`"),
-        ("label $out | 1, halt, break $out", "ended by `halt`"),
+        ("halt", "ended with `halt`"),
+        ("halt_error", "ended with `halt`"),
+        ('"boo" | halt_error', "ended with `halt`"),
+        ("halt_error(5)", "ended with `halt`"),
+        ("if . == 3 then halt else . end", "ended with `halt`"),
+        ("try halt catch .", "ended with `halt`"),
+        ("first(halt)", "ended with `halt`"),
+        ("label $out | 1, halt, break $out", "ended with `halt`"),
         ('error("")', "an error without a message"),
         ("error(null)", "failed: null"),
         ("error({a: 1})", 'failed: {"a": 1}'),
@@ -133,7 +133,7 @@ def test_programs_see_no_environment(monkeypatch: pytest.MonkeyPatch, program: s
         ("reduce range(5000) as $i (1; [.])", "nested too deeply"),
         ("reduce range(20000) as $i (1; {a: .})", "nested too deeply"),
         ("9" * 30, "do not fit one type"),
-        ('"xxxxxxxxxx" * 1e8', "out of memory|ended its process|did not finish"),
+        ('"xxxxxxxxxx" * 1e8', "out of memory|used too much memory|did not finish"),
     ],
 )
 def test_every_end_of_a_program_is_an_error_of_the_selector(program: str, message: str) -> None:

@@ -84,6 +84,6 @@ def test_one_that_cannot_be_loaded_is_left_out_and_said(tmp_path: Path) -> None:
     taken = MODULE + '\nTAKEN = Format("taken", "a taken one", Lines, suffixes=(".mcap",))\n'
     done = python(installed(tmp_path, points, taken), "from chunkmill.readers import FORMATS; print(*FORMATS)")
     assert done.returncode == 0 and "lines" in done.stdout and "taken" not in done.stdout
-    reasons = {"a": "AttributeError", "b": "missing_module", "c": "no chunkmill.readers.Format", "d": "'.mcap'"}
+    reasons = {"a": "AttributeError", "b": "missing_module", "c": "not a chunkmill.readers.Format", "d": "'.mcap'"}
     for name, why in reasons.items():
-        assert f"the format {name!r} of the package linereader is left out" in done.stderr and why in done.stderr
+        assert f"the format {name!r} of the package linereader is ignored" in done.stderr and why in done.stderr

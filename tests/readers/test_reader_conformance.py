@@ -391,10 +391,10 @@ def test_a_range_of_log_times_is_for_every_front(data: Path, tmp_path: Path) -> 
 
 def test_rows_that_take_what_another_has_are_refused() -> None:
     for row, text in (
-        (Format("mcap", "another", FileSource), "there is a format 'mcap' already"),
+        (Format("mcap", "another", FileSource), "there is already a format 'mcap'"),
         (Format("x", "an x", FileSource, (".rrd",)), "'.rrd' is the suffix of another format"),
         (Format("x", "an x", FileSource, (".X",)), "'.X' is the suffix of another format, or not a suffix"),
-        (Format("x", "an x", Conflicting, (".x",)), "'topics' differs from that of 'mcap'"),
+        (Format("x", "an x", Conflicting, (".x",)), "'topics' differs from the option of 'mcap'"),
     ):
         with pytest.raises(UsageError, match=re.escape(text)):
             register(row)

@@ -568,7 +568,7 @@ class ColumnarReader:
 
     def _read_halves(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
         if len(chosen) == 1:
-            faults[int(chosen[0])] = "it holds more elements than are taken from one message"
+            faults[int(chosen[0])] = "it has more elements than allowed in one message"
             return
         half = len(chosen) // 2
         yield from self._read_any(messages, chosen[:half], faults)

@@ -108,7 +108,7 @@ class _Walker:
                 self._words.append((place - 4, count))
                 place += count
                 if place > end:
-                    raise _MisfitError(f"{var.path}: the string is longer than what is left of the message")
+                    raise _MisfitError(f"{var.path}: the string is longer than the rest of the message")
             elif var is not None:
                 count = var.length
                 if count is None:
@@ -118,7 +118,7 @@ class _Walker:
         return place
 
     def _skip_sequence(self, var: PlainVar | ElementsVar, count: int, place: int, base: int, end: int) -> int:
-        what = f"{var.path}: it has more elements than the message has room for"
+        what = f"{var.path}: it has more elements than fit into the message"
         if isinstance(var, PlainVar):
             place += -(place - base) & (var.block.align - 1)
             place += (count - 1) * var.stride + var.size
@@ -172,7 +172,7 @@ def advance(var: Var, frame: Frame, counts: np.ndarray) -> TextRun | PlainRun | 
     """Step over ``var``, of which each row has ``counts`` bytes or elements; rows where it does not fit are dropped."""
     if isinstance(var, TextVar):
         good = counts <= frame.end - frame.place
-        if not frame.require(good, f"{var.path}: the string is longer than what is left of the message"):
+        if not frame.require(good, f"{var.path}: the string is longer than the rest of the message"):
             counts = counts[good]
         text = TextRun(frame.place, counts, frame.owner, var.path)
         frame.place = frame.place + counts
@@ -180,7 +180,7 @@ def advance(var: Var, frame: Frame, counts: np.ndarray) -> TextRun | PlainRun | 
     if isinstance(var, PlainVar):
         return _advance_plain(var, frame, counts)
     good = counts * min(var.least, _FAR) <= frame.end - frame.place
-    if not frame.require(good, f"{var.path}: it has more elements than the message has room for"):
+    if not frame.require(good, f"{var.path}: it has more elements than fit into the message"):
         counts = counts[good]
     return _locate(var, frame, counts)
 
@@ -191,7 +191,7 @@ def _advance_plain(var: PlainVar, frame: Frame, counts: np.ndarray) -> PlainRun:
     # A row without elements takes nothing, not even padding; the last element has no padding after it.
     span = ((counts - 1) * min(var.stride, _FAR) + min(var.size, _FAR)) * some
     good = span <= frame.end - starts
-    if not frame.require(good, f"{var.path}: it has more elements than the message has room for"):
+    if not frame.require(good, f"{var.path}: it has more elements than fit into the message"):
         starts, counts, span = starts[good], counts[good], span[good]
     frame.place = starts + span
     return PlainRun(starts, counts, frame.owner, var)
@@ -362,7 +362,7 @@ class CdrCursor:
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes; raises :class:`CdrError` when the message has fewer left."""
         if size > len(self.data) - self.place:
-            raise CdrError(f"{size:,} bytes are needed, {max(len(self.data) - self.place, 0):,} are left")
+            raise CdrError(f"{size:,} bytes are needed, but {max(len(self.data) - self.place, 0):,} are left")
         self.place += size
         return self.data[self.place - size : self.place]
 
@@ -390,7 +390,7 @@ def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> tuple[
         if left <= MOST_PADDING:
             return value, left
     if label in PARAMETER_LISTS:
-        raise CdrError("it is encoded as a parameter list, which names members by ids that the definition lacks")
+        raise CdrError("it is encoded as a parameter list, but the definition has no ids of members")
     return _read_all(reader, body, standard)
 
 
@@ -472,10 +472,10 @@ def _list_reader(node: SequenceType, path: str) -> Reader:
             cursor.word()
         count = cursor.word() if length is None else length
         if count * element.least > len(cursor.data) - cursor.place:
-            raise CdrError(f"{path}: it has more elements than the message has room for")
+            raise CdrError(f"{path}: it has more elements than fit into the message")
         cursor.elements += count
         if cursor.elements > _MOST_ELEMENTS:
-            raise CdrError(f"{path}: it has more elements than are taken from one message")
+            raise CdrError(f"{path}: it has more elements than allowed in one message")
         return [read_element(cursor) for _ in range(count)]
 
     return read

@@ -270,12 +270,12 @@ class FlatColumns:
     def _followed(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
         """Build the values to which the offsets at ``rows`` refer; null for places outside of the message."""
         inside = (rows.place >= rows.start) & (rows.place + 4 <= rows.end)
-        chosen = np.flatnonzero(self._check(rows, inside, f"{path}: it is outside of the message"))
+        chosen = np.flatnonzero(self._check(rows, inside, f"{path}: it is outside the message"))
         targets = rows.at(chosen)
         offsets = self._word(targets.place, "u4")
         target = targets.place + offsets
         good = (offsets > 0) & (target + 4 <= targets.end)
-        self._check(targets, good, f"{path}: it refers to bytes outside of the message")
+        self._check(targets, good, f"{path}: it refers to bytes outside the message")
         chosen, targets = chosen[good], targets.at(good)._replace(place=target[good])
         if isinstance(node, FlatTable):
             values, some = self._tables(node, targets, path)
@@ -515,7 +515,7 @@ def _read(schema_data: bytes) -> Any:
     try:
         array = columns.root(_SCHEMA, FlatRows(zero, zero, np.array([len(data)]), zero))
     except OverBudgetError:
-        raise SchemaError("it holds more definitions than are read") from None
+        raise SchemaError("it has more definitions than allowed") from None
     if columns.faults:
         raise SchemaError(f"it is damaged: {columns.faults[0][1].lstrip('.: ')}")
     return array.to_pylist()[0]
@@ -571,7 +571,7 @@ class _Builder:
                 continue
             node, slot = self._node(entry, above), entry["offset"]
             if slot < 4 or entry["offset64"]:
-                raise SchemaError(f"{definition['name']}.{entry['name']} has a place that cannot be read")
+                raise SchemaError(f"{definition['name']}.{entry['name']} has an invalid offset")
             selector = slot - 2 if isinstance(node, FlatUnion) else 0
             entries.append(FlatField(entry["name"], slot, node, _default(node, entry), selector))
             seen += node.leaves
@@ -590,7 +590,7 @@ class _Builder:
         if kind == _ARRAY:
             element = self._single(type_["element"], type_["index"], above, field["name"])
             if not isinstance(element, FlatNumber | FlatStruct) or not type_["fixed_length"]:
-                raise SchemaError(f"{field['name']} is an array of a type that cannot be in one")
+                raise SchemaError(f"{field['name']} is an array of an unsupported type")
             return FlatArray(element, type_["fixed_length"])
         if kind == _UNION:
             return self._union(type_["index"], above)
@@ -603,7 +603,7 @@ class _Builder:
             return FlatText()
         if kind == _OBJECT:
             return self.object(index, above)
-        raise SchemaError(f"{name} is of a type that is not read (number {kind})")
+        raise SchemaError(f"{name} has an unsupported type (number {kind})")
 
     def _enum(self, index: int) -> list[Any]:
         if not 0 <= index < len(self._enums):
@@ -674,7 +674,7 @@ class FlatBufferDecoder(MessageDecoder):
 
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         if len(starts) * self._node.leaves > MAX_CELLS:
-            why = "messages of its type have more fields than are taken from so many"
+            why = "messages of this type have too many fields in total"
             faults |= dict.fromkeys(range(len(starts)), why)
             return ()
         rows = FlatRows(starts, starts, ends, np.arange(len(starts)))
@@ -689,7 +689,7 @@ class FlatBufferDecoder(MessageDecoder):
             values = columns.root(self._node, rows)
         except OverBudgetError:
             if count == 1:
-                faults[int(rows.owner[0])] = "it refers to the same bytes so often that it would become far larger"
+                faults[int(rows.owner[0])] = "it refers to the same bytes too often"
                 return
             half = np.arange(count) < count // 2
             yield from self._columnar(data, rows.at(half), faults, share)

@@ -254,7 +254,7 @@ class _Parser:
             elif word in ("bitmask", "union", "bitset", "interface", "valuetype", "exception", "native"):
                 self._other(scope, word, annotations)
             else:
-                raise tokens.error(f"{word!r} begins no definition")
+                raise tokens.error(f"{word!r} does not begin a definition")
 
     def _annotations(self) -> dict[str, int | None]:
         """Annotations by their last name, with their value where it is a whole number."""
@@ -400,7 +400,7 @@ class _Parser:
         if second == "long" and tokens.take("long"):
             return Type("uint64")
         if second not in _UNSIGNED:
-            raise tokens.error(f"unsigned {second} is no type")
+            raise tokens.error(f"unsigned {second} is not a type")
         return Type(_UNSIGNED[second])
 
     def _sequence(self, scope: Name, depth: int) -> Type:
@@ -550,7 +550,7 @@ class _Resolver:
             return Built(SequenceType(element.node), element.leaves, element.depth + 1)
         if type_.kind == "name":
             return self._named(type_.name, scope, where)
-        raise SchemaError(f"{where}: a {type_.word} cannot be read")
+        raise SchemaError(f"{where}: the type {type_.word} is not supported")
 
     def _named(self, name: Name, scope: Name, where: str) -> Built:
         for full in candidates(name, scope):

@@ -155,7 +155,7 @@ def _check_keys(value: Any, path: str) -> None:
         some = left.pop()
         if isinstance(some, dict):
             if not all(isinstance(name, str) for name in some):
-                raise MisfitError(f"{path}: a map has keys that are not texts")
+                raise MisfitError(f"{path}: a map has keys that are not strings")
             left += some.values()
         elif isinstance(some, list | tuple):
             left += some
@@ -163,7 +163,7 @@ def _check_keys(value: Any, path: str) -> None:
 
 def _misfit(path: str, value: Any, declared: str) -> MisfitError:
     shown = repr(value) if isinstance(value, str | bytes | int | float) else type(value).__name__
-    return MisfitError(f"{path or 'the message'}: {shown[:_SHOWN]} where {declared} is declared")
+    return MisfitError(f"{path or 'the message'}: {shown[:_SHOWN]}, but {declared} is declared")
 
 
 def _integer(low: int, high: int) -> Callable[[Any, str], int]:
@@ -352,7 +352,7 @@ class _Builder:
         fields = tuple((name, self.build(child, above, depth + 1)) for name, child in properties.items())
         is_open = schema.get(REST, False) is not False or bool(schema.get("patternProperties"))
         if is_open and REST in properties:
-            raise SchemaError(f"a property is named {REST!r}, and there may be others")
+            raise SchemaError(f"a property is named {REST!r}, which is the name for undeclared properties")
         return Record(fields, is_open)
 
     def _list(self, schema: dict[str, Any], above: tuple[str, ...], depth: int) -> JsonNode:
@@ -400,7 +400,7 @@ class _Builder:
             elif isinstance(target, dict) and key in target:
                 target = target[key]
             else:
-                raise SchemaError(f"it refers to {reference[:80]}, which it does not have")
+                raise SchemaError(f"it refers to the missing definition {reference[:80]}")
         return self.build(target, (*above, reference), depth + 1)
 
 
@@ -479,7 +479,7 @@ def _messages_of(
     views = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     element = innermost(node)
     if len(views) * element.leaves > MAX_CELLS:
-        why = "messages of its type have more fields than are taken from so many"
+        why = "messages of this type have too many fields in total"
         faults.update(dict.fromkeys(range(len(views)), why))
         return []
     total, widest = int((ends - starts).sum()), element.leaves if isinstance(element, Record) else 0
@@ -489,7 +489,7 @@ def _messages_of(
     ascending = np.argsort(values, kind="stable")
     over = np.zeros(len(views), np.bool_)
     over[ascending[np.cumsum(values[ascending]) > _FREE_VALUES + _PER_BYTE * total]] = True
-    why = "its objects have far fewer properties than their schema declares, and are too many"
+    why = "it has too many objects with far fewer properties than their schema declares"
     faults.update(dict.fromkeys(np.flatnonzero(over).tolist(), why))
     return [(index, view) for index, view in enumerate(views) if not over[index]]
 
@@ -509,7 +509,7 @@ def _build_column(node: JsonNode, messages: _Messages, parser: Parser, faults: F
 
 def _value(node: JsonNode, message: bytes, parser: Parser) -> Any:
     if len(message) > _MOST_VALUES and parser.items(message, _MOST_VALUES) > _MOST_VALUES:
-        raise MisfitError("it holds more values than are taken from one message")
+        raise MisfitError("it has more values than allowed in one message")
     if isinstance(node, Leaf) and node.kind == "any":
         return parser.text(message)
     return as_declared(node, parser.parse(message))
@@ -523,7 +523,7 @@ def _joined(values: dict[int, Any], datatype: pa.DataType, faults: Faults) -> Pi
             try:
                 pa.array([value], datatype)
             except UnicodeEncodeError:
-                faults[index] = "a text in it has half of a pair of surrogates"
+                faults[index] = "it has a text with an unpaired surrogate"
                 del values[index]
         array = pa.array(values.values(), datatype)
     return np.fromiter(values, np.int64, len(values)), array
@@ -565,7 +565,7 @@ def _has_infinity(array: pa.Array) -> bool:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise MisfitError("a key is there twice in one object")
+        raise MisfitError("an object has a key twice")
     return members
 
 
@@ -683,7 +683,7 @@ def _untagged(value: Any, _: bool) -> Any:
 
 
 def _reference(_value: Any, _immutable: bool) -> Any:
-    raise MisfitError("it refers to other places within itself")
+    raise MisfitError("it has shared references")
 
 
 def _tagged(tag: Any, _: bool) -> Any:
@@ -718,7 +718,7 @@ def _parse_cbor(message: bytes) -> Any:
         why = error.__cause__ if isinstance(error.__cause__, MisfitError) else error
         raise MisfitError(f"it is not CBOR: {str(why)[:120]}") from None
     if file.tell() != len(message):
-        raise MisfitError("there is more after its value")
+        raise MisfitError("there are more bytes after its value")
     return value
 
 

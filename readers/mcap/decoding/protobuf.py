@@ -410,7 +410,7 @@ class ProtobufDecoder(MessageDecoder):
             values = columns.messages(self._node, Places(starts[chosen], ends[chosen], chosen))
         except TooManyCellsError:
             if len(chosen) == 1:
-                faults[int(chosen[0])] = "it holds more values than are taken from one message"
+                faults[int(chosen[0])] = "it has more values than allowed in one message"
                 return
             half = len(chosen) // 2
             yield from self._columnar(data, starts, ends, chosen[:half], faults)
@@ -432,7 +432,7 @@ class ProtobufDecoder(MessageDecoder):
         view = data.data
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             if self._node.has_opaque and end - start > MAX_RECURSIVE_MESSAGE:
-                faults[index] = f"it has {end - start:,} bytes, too many for a type that contains itself"
+                faults[index] = f"it has {end - start:,} bytes, too many for a recursive type"
                 continue
             try:
                 messages[index] = self._class.FromString(bytes(view[start:end]))

@@ -53,11 +53,11 @@ def _unpack(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, rows: np.nda
         try:
             size = frame_content_size(frame)
             if size > left:
-                faults[index] = f"it is compressed, and declares {size:,} bytes, too many"
+                faults[index] = f"the message is compressed, and declares too many bytes: {size:,}"
                 continue
             part = decompressor.decompress(frame, max_output_size=left if size < 0 else size, allow_extra_data=False)
         except ZstdError as error:
-            faults[index] = f"it is compressed by itself, and cannot be decompressed: {error}"
+            faults[index] = f"the message is compressed, and cannot be decompressed: {error}"
             continue
         left -= len(part)
         parts.append(part)
@@ -195,7 +195,7 @@ def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) ->
     labels = labels.astype(np.int64)
     for index in np.flatnonzero((labels != _UNREADABLE) & (lengths > 2 * _HEADER)).tolist():
         labels[index] = _UNREADABLE
-        faults[index] = f"it holds {lengths[index]} bytes, and its definition has no fields"
+        faults[index] = f"it has {lengths[index]} bytes, but its definition has no fields"
     return labels
 
 
@@ -219,9 +219,9 @@ def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faul
     for index in np.flatnonzero(labels == _UNREADABLE).tolist():
         start, end = int(starts[index]), int(ends[index])
         if end - start < _HEADER:
-            faults[index] = f"it has {end - start} bytes, fewer than the header of four"
+            faults[index] = f"it has {end - start} bytes, fewer than its header of four"
         else:
-            faults[index] = f"{data[start]:02x} {data[start + 1]:02x} names no encoding of CDR that can be read here"
+            faults[index] = f"{data[start]:02x} {data[start + 1]:02x} is not a supported encoding of CDR"
     return labels
 
 
@@ -233,7 +233,7 @@ def parse_ros1(schema_name: str, schema_data: bytes) -> MessageType:
     """
     node = parse_ros(schema_name, schema_data, ROS1)
     if is_wide(node):
-        raise SchemaError(f"{schema_name} has a wstring, which ROS 1 does not know")
+        raise SchemaError(f"{schema_name} has a wstring, which ROS 1 does not have")
     return node
 
 

@@ -83,7 +83,7 @@ def _parse(name: str, text: str) -> list[RosDefinition]:
             definition.constants.append(match["type"])
             continue
         if match["name"] in seen:
-            raise SchemaError(f"{name}, line {number}: the field {match['name']!r} is there twice")
+            raise SchemaError(f"{name}, line {number}: the field {match['name']!r} is defined twice")
         seen.add(match["name"])
         definition.fields.append((match["name"], match["type"], match["array"]))
     return parts
@@ -130,7 +130,7 @@ def _base_of(name: str, parts: int) -> str:
     suffixes = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
     if not suffixes:
         what = "service" if parts == 2 else "action"
-        raise SchemaError(f"the definition is that of a {what}, and {name} does not say which message of it is meant")
+        raise SchemaError(f"the name {name} does not select a message of the {what} in its definition")
     return name.removesuffix(max(suffixes, key=len))
 
 
@@ -285,7 +285,7 @@ class TypeBuilder:
         built = build()
         self._open.pop()
         if built.node.least > LARGEST:
-            raise SchemaError(f"{name} is larger than any message can be")
+            raise SchemaError(f"{name} is larger than the largest message")
         self._done[name] = built
         return built
 
@@ -338,7 +338,7 @@ class _Resolver:
                 return self.resolve(self._definitions[key])
             if key in self._dialect.builtins:
                 return Built(self._dialect.builtins[key], 2, 2)
-        raise SchemaError(f"{owner} uses the type {type_name}, which nothing defines")
+        raise SchemaError(f"{owner} uses the undefined type {type_name}")
 
     def _candidates(self, owner: str, type_name: str) -> list[str]:
         if "/" in type_name:
@@ -366,7 +366,7 @@ def _with_array(built: Built, array: str | None, where: str) -> Built:
     if array is None:
         return built
     if not built.node.least:
-        raise SchemaError(f"{where}: elements without a byte cannot be counted")
+        raise SchemaError(f"{where}: arrays of elements without fields are not supported")
     inner = array[1:-1]
     if inner == "<=":
         raise SchemaError(f"{where}: the array has a bound without a number")
@@ -381,5 +381,5 @@ def fixed_array(node: Node, length: int, where: str) -> SequenceType:
         raise SchemaError(f"{where}: an array of {length} elements is impossible")
     sequence = SequenceType(node, length)
     if sequence.least > LARGEST:
-        raise SchemaError(f"{where}: the array is larger than any message can be")
+        raise SchemaError(f"{where}: the array is larger than the largest message")
     return sequence

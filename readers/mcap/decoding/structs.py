@@ -46,9 +46,9 @@ class _MisfitError(ValueError):
 def struct_encoder(
     schema_name: str, schema_encoding: str, schema_data: bytes, message_encoding: str
 ) -> StructEncoder | None:
-    """Return a function that encodes structs as messages by their schema: the inverse of what the readers decode.
+    """Return a function that encodes structs as messages of a schema, the inverse of decoding.
 
-    Its argument is an array of structs of the type that the readers give. It returns the bytes of each struct, or None
+    Its argument is an array of structs, of the type that readers return. It returns the bytes of each struct, or None
     if the struct does not fit the schema.
 
     Parameters

@@ -97,7 +97,7 @@ def test_a_time_means_the_version_that_was_the_newest_then(dataset: DatasetEntry
     assert dataset.at(datetime.now(UTC)).version == 4
     with pytest.raises(NotFoundError, match="dataset 'drives' was empty at"):
         dataset.at(times[0] - timedelta(microseconds=1))
-    with pytest.raises(UsageError, match="is still to come"):
+    with pytest.raises(UsageError, match="is in the future"):
         dataset.at(datetime.now(UTC) + timedelta(hours=1))
 
 
@@ -117,7 +117,7 @@ def test_a_tag_keeps_its_version_from_every_vacuum_until_it_goes(dataset: Datase
     assert dataset.at(dataset.list_versions()["made_at"][0].as_py()).version == 2
     dataset.untag("v1.0")
     cleaned(dataset)
-    with pytest.raises(SourceMissingError, match=r"a vacuum has removed version 2.*A tag keeps a version"):
+    with pytest.raises(SourceMissingError, match=r"a vacuum has removed version 2.*To keep a version, tag it"):
         dataset.at(5).at(5) and seen(pinned)
     with pytest.raises(NotFoundError, match=r"has no tag 'v1.0'.*There are: now"):
         dataset.at("v1.0")
@@ -128,7 +128,7 @@ def test_a_tag_keeps_its_version_from_every_vacuum_until_it_goes(dataset: Datase
 def test_a_row_frame_of_a_removed_version_says_so(dataset: DatasetEntry) -> None:
     frame = dataset.at(2).reader("t", executor="inline")
     cleaned(dataset)
-    with pytest.raises(Exception, match="a vacuum removed it, as no version after that needed it"):
+    with pytest.raises(Exception, match="a vacuum removed this file"):
         frame.to_arrow_table()
 
 
@@ -146,7 +146,7 @@ def test_a_damaged_file_of_a_tagged_version_is_no_removal(dataset: DatasetEntry)
 def test_a_tag_moves_only_when_it_is_told_to(dataset: DatasetEntry) -> None:
     dataset.tag("release", 1)
     assert dataset.tag("release", 1) == 1 and dataset.list_versions().num_rows == 5
-    with pytest.raises(AlreadyExistsError, match=r"tag 'release' names version 1 already.*move=True"):
+    with pytest.raises(AlreadyExistsError, match=r"tag 'release' already names version 1.*move=True"):
         dataset.tag("release", 2)
     assert dataset.tag("release", 2, move=True) == 2 and dataset.tags() == {"release": 2}
     assert dataset.tag("same", "release") == 2
@@ -154,7 +154,7 @@ def test_a_tag_moves_only_when_it_is_told_to(dataset: DatasetEntry) -> None:
 
 @pytest.mark.parametrize("name", ["", "5", "a/b", "a b", "a:b", ".a", "a.", "a..b", "a.lock", "é", "x" * 181, "a'b", 5])
 def test_a_name_that_no_tag_can_have_is_refused(dataset: DatasetEntry, name: Any) -> None:
-    with pytest.raises(UsageError, match="is no name of a tag"):
+    with pytest.raises(UsageError, match="is not a valid tag name"):
         dataset.tag(name)
 
 
@@ -163,13 +163,13 @@ def test_a_name_that_no_tag_can_have_is_refused(dataset: DatasetEntry, name: Any
     [
         (0, UsageError, "numbered from 1, got 0"),
         (-1, UsageError, "numbered from 1"),
-        (5, NotFoundError, "no version 5: it is still to come. There are: 1 to 4"),
-        (True, UsageError, "True is no version"),
-        (1.5, UsageError, "1.5 is no version"),
-        ("5", UsageError, "a number alone is that of a version"),
-        ("2026-13-01T00:00:00Z", UsageError, "'2026-13-01T00:00:00Z' is no version"),
-        ("2024-01-01", NotFoundError, "has no tag '2024-01-01'. There are: none. A time has hours"),
-        (np.datetime64("NaT"), UsageError, "is no version"),
+        (5, NotFoundError, "no version 5: it does not exist yet. There are: 1 to 4"),
+        (True, UsageError, "True is not a version"),
+        (1.5, UsageError, "1.5 is not a version"),
+        ("5", UsageError, "A number alone is a version"),
+        ("2026-13-01T00:00:00Z", UsageError, "'2026-13-01T00:00:00Z' is not a version"),
+        ("2024-01-01", NotFoundError, "has no tag '2024-01-01'. There are: none. A time needs hours"),
+        (np.datetime64("NaT"), UsageError, "is not a version"),
     ],
 )
 def test_what_means_no_version_is_refused(dataset: DatasetEntry, point: Any, error: type, said: str) -> None:
@@ -299,7 +299,7 @@ def test_files_of_an_earlier_format_are_read_and_say_nothing_of_who_made_them(da
     cleaned(dataset)
     assert seen(dataset.at("old")) == WANTED[0]
     assert dataset.restore("old") and dataset.list_versions().to_pylist()[-1]["layers"] is None
-    with pytest.raises(ReadError, match=r"its format is 5.*which knows 4"):
+    with pytest.raises(ReadError, match=r"it has format 5.*supports formats up to 4"):
         files.latest()
 
 

@@ -176,7 +176,7 @@ def test_a_dataset_that_was_deleted_ends_the_ingestion(landing: Path, drives: Da
     query = ingest.start(every=0.1)
     drives.delete()
     speeds(landing / "a.parquet", [1.0])
-    text = "the dataset that this ingestion brings recordings into was deleted"
+    text = "the dataset of this ingestion was deleted"
     with pytest.raises(NotFoundError, match=text):
         query.await_termination(120)
     assert not RecordingsFolder(ingest.home).files.numbers()

@@ -300,7 +300,7 @@ def test_damage_is_told(dataset: DatasetEntry) -> None:
     version = max((home / "versions").iterdir())
     newer = version.with_name("00000099.json")
     newer.write_bytes(version.read_bytes())
-    with pytest.raises(ReadError, match=r"it is version \d+, under another name"):
+    with pytest.raises(ReadError, match=r"it has the content of version \d+"):
         dataset.list_search_indexes()
     newer.unlink()
     data = json.loads(version.read_bytes())

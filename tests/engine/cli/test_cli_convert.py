@@ -199,7 +199,7 @@ def test_a_pipe_is_told_as_one(data: Path, tmp_path: Path) -> None:
         os.close(read)
         os.close(write)
     assert result.exit_code == 1
-    assert f"/dev/fd/{read}: this is a pipe or a device, and recordings need random access." in result.stderr
+    assert f"/dev/fd/{read}: this is a pipe or a device, but recordings need random access." in result.stderr
 
 
 @pytest.mark.parametrize("name", ["x" * 251 + ".rrd", "é" * 125 + ".rrd"])

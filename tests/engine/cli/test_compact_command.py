@@ -42,10 +42,10 @@ def test_it_says_what_was_done(lake: Path) -> None:
     done = run("compact", lake, "--executor", "inline")
     assert done.exit_code == 0
     assert done.stdout.startswith("2 shards -> 1, 2 manifests -> 1, ")
-    assert "2 recordings rewritten, 0 laid out anew" in done.stdout
+    assert "2 recordings rewritten, 0 with a new layout" in done.stdout
     assert "nothing to do: 1 shard" in run("compact", lake).stdout
     done = run("compact", lake, "--optimize", "object-store", "--executor", "inline")
-    assert "2 recordings rewritten, 2 laid out anew" in done.stdout
+    assert "2 recordings rewritten, 2 with a new layout" in done.stdout
     assert [(e.chunks, e.rows) for e in RecordingStore.open(lake)] == [(1, 20), (1, 20)]
 
 

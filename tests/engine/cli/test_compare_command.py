@@ -178,7 +178,7 @@ def test_formats_and_stores_beside_each_other(data: Path, tmp_path: Path) -> Non
     assert not ids[0] & ids[1]
     for other in (tmp_path / "a.rrd", tmp_path / "store"):
         done = run("compare", data / "demo.mcap", other)
-        assert (done.exit_code, "hold the same" in done.stdout) == (0, True), done.output
+        assert (done.exit_code, "have the same content" in done.stdout) == (0, True), done.output
         assert run("compare", data / "demo.mcap", other, "-q").output == ""
     done = run("compare", data / "demo.mcap", tmp_path / "store", "--topics", "imu", "--content", "/nissan/gps/duro/**")
     assert (done.exit_code, "/nissan/gps/duro/mag: only in the second" in done.stdout) == (1, True), done.output

@@ -101,7 +101,7 @@ def test_rrds_and_the_archive(landing: Path, tmp_path: Path) -> None:
         (["--into", "lake", "--every", "often"], "not a duration"),
         (["--into", "lake", "--max-bytes", "lots"], "not a size"),
         (["--into", "lake", "--master", "local[1]"], "--executor inline runs without it"),
-        (["--into", "lake", "--source-done", "archive"], "no folder to archive into"),
+        (["--into", "lake", "--source-done", "archive"], "no archive folder is given"),
         (["--into", "lake", "--pipeline", "none.py"], "none.py"),
     ],
 )
@@ -195,10 +195,10 @@ def test_hints_name_a_dataset_as_the_command_did(landing: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--checkpoint", "other"], "this checkpoint is of the landing folder"),
+        (["--checkpoint", "other"], "this checkpoint belongs to the landing folder"),
         (["--pipeline", "none.py"], "no such file"),
         (["--settle", "later"], "is not a duration"),
-        (["--archive", "old"], "need no archive"),
+        (["--archive", "old"], "an archive is given"),
         (["--metrics-port", "0", "--metrics-host", "256.0.0.1"], "metrics cannot be served"),
         (["--topics", "("], "not a regular expression"),
         (["none"], "No such file or directory"),

@@ -206,7 +206,7 @@ def test_files_in_a_folder_follow_the_rule_before_any_is_written(folder: Path) -
     (folder / "out").mkdir()
     (folder / "out" / "b.rrd").write_bytes(KEEPS)
     done = run("convert a.rrd b.rrd c.rrd -o out")
-    assert (done.exit_code, "out/b.rrd: this exists already" in done.stderr) == (2, True), done.output
+    assert (done.exit_code, "out/b.rrd: this file exists" in done.stderr) == (2, True), done.output
     assert [path.name for path in (folder / "out").iterdir()] == ["b.rrd"]
     assert (folder / "out" / "b.rrd").read_bytes() == KEEPS
     assert run("convert a.rrd b.rrd c.rrd -o out --overwrite").exit_code == 0

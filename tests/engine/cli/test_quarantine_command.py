@@ -82,7 +82,7 @@ def test_json_holds_everything(store: Path) -> None:
 def test_a_retry_is_left_for_the_ingestion(store: Path) -> None:
     result = run("retry", store, "/landing/a.mcap", "s3://l/c")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("2 files will be tried again")
+    assert result.stdout.startswith("2 files will be retried")
     assert list(FileQuarantine(store).pending_retries().values()) == [["/landing/a.mcap", "s3://l/c"]]
     assert len(listed(store)) == 3
 
@@ -96,7 +96,7 @@ def test_dropped_files_are_forgotten(store: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(store.parent)
     result = run("drop", "lake", "landing/../landing/b.rrd")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("1 file dropped from quarantine: left in place")
+    assert result.stdout.startswith("1 file dropped from quarantine. The files are not deleted")
     assert list(listed(store)) == ["/landing/a.mcap", "s3://l/c"]
     assert run("drop", store, "--all").stdout.startswith("2 files dropped")
     assert run("list", store).stdout == "No files in quarantine.\n"

@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_told_beside_the_rest(lake: Path) -> None:
     result = run(lake)
     assert result.exit_code == 1
     assert "1 recording, 16 chunks" in result.stdout
-    assert "warning: " in result.stderr and "torn" in result.stderr
+    assert "warning: " in result.stderr and "is damaged" in result.stderr
 
 
 def test_a_checkpoint_elsewhere_is_named(lake: Path, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_without_a_terminal_watch_prints_a_line_each_time(
     first, second = result.stdout.splitlines()
     assert re.match(r"\S+Z batch 1, .* ago, 2 files, 1 recording, 0 waiting for 0\.00 s, ", first)
     assert "1 in quarantine" in first
-    assert first.endswith(", ingest runs") and second.endswith(", nobody writes")
+    assert first.endswith(", ingest runs") and second.endswith(", no process is writing")
 
 
 def test_watch_prints_json_by_the_line(lake: Path, looks: Callable[[Callable[[], None]], None]) -> None:
@@ -148,7 +148,7 @@ def test_watch_goes_on_when_the_store_cannot_be_read(lake: Path, looks: Callable
     result = run(lake, "--watch")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 1
-    assert "no store is kept here" in result.stderr
+    assert "this folder contains no store" in result.stderr
 
 
 def test_on_a_terminal_watch_draws_in_place_until_ctrl_c(lake: Path) -> None:

@@ -118,15 +118,15 @@ def test_show_tells_of_one_recording(lake: Path, kept: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["show", "{lake}"], 2, "the store holds 3 recordings, and none was given"),
+        (["show", "{lake}"], 2, "no recording is given, but the store holds 3"),
         (["show", "{lake}", "talk.mcap"], 1, "Did you mean 'talker.mcap'?"),
         (["show", "{lake}", "*"], 2, "'*' means 3 recordings"),
         (["export", "{lake}", "nothing", "-o", "{out}"], 1, "there is no recording 'nothing'"),
         (["export", "{lake}", "-o", "{out}.rrd"], 2, "3 inputs cannot be written to one file"),
         (["export", "{lake}"], 2, "--output"),
         (["ls", "{out}"], 1, "there is neither a store of recordings nor"),
-        (["inspect", "{lake}/shards"], 2, "Give the store itself"),
-        (["convert", "{lake}/shards", "-o", "{out}"], 2, "Give the store itself"),
+        (["inspect", "{lake}/shards"], 2, "Give the folder of the store"),
+        (["convert", "{lake}/shards", "-o", "{out}"], 2, "Give the folder of the store"),
         (["convert", "{lake}", "-o", "{out}", "--recording-id", "x"], 2, "--recording-id names one recording"),
     ],
 )

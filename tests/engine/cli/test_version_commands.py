@@ -65,7 +65,7 @@ def test_a_version_is_tagged_compared_and_restored(
     assert "added" in call("diff", "v1").stdout and call("diff", "2", "2").stdout == "0 rows\n"
     kinds = {"catalog": "change", "tables": "_change"}
     assert {json.loads(line)[kinds[group]] for line in call("diff", "v1", "--json").stdout.splitlines()} == {"added"}
-    assert "the newest, has what v1 has" in call("restore", "v1").stdout
+    assert "the newest, has the content of v1" in call("restore", "v1").stdout
     assert call("tag", "v1", "--remove").stdout == f"{name}: tag 'v1' is removed\n"
     for arguments in (("tag", "v1", "--remove"), ("restore", "99"), ("restore", "v1"), ("diff", "nothing")):
         failed = call(*arguments)

@@ -61,7 +61,7 @@ def test_rows_of_an_mcap_say_what_is_in_it(spark: SparkSession, data: Path) -> N
     assert sorted((r.entity_path, r.num_rows) for r in rows) == sorted((c.entity_path, c.num_rows) for c in chunks)
     assert {r.path for r in rows} == {str(source)}
     assert all(r.uncompressed_size > 0 for r in rows)
-    with pytest.raises(UsageError, match="does not say where its chunk is"):
+    with pytest.raises(UsageError, match="does not refer to a stored chunk"):
         LazyChunkStream.from_spark(read(spark, "mcap", source)).to_chunks(executor="inline")
 
 
@@ -91,7 +91,7 @@ def test_folders_patterns_and_lists(spark: SparkSession, rrd: Path, tmp_path: Pa
     for path in ("missing.rrd", "*.mcap"):
         with pytest.raises(SourceMissingError, match=r"no such file|matches this pattern"):
             input_files([str(tmp_path / path)], FORMATS["rrd"])
-    with pytest.raises(UsageError, match="not a location that can be read"):
+    with pytest.raises(UsageError, match="not a supported location"):
         input_files(["ftp://host/x.rrd"], FORMATS["rrd"])
 
 

@@ -66,7 +66,7 @@ def test_rows_become_one_rrd_in_their_order(rows: list[pa.RecordBatch], wanted: 
     assert cells(chunks) == wanted
     assert [s.recording_id for s in RrdReader(out).recordings()] == ["rosbag2__cdr_test_0"]
     assert left(tmp_path) == []
-    with pytest.raises(WriteError, match="is there already"):
+    with pytest.raises(WriteError, match="already exists"):
         writer(RrdWriterOfRows, out)
     save(writer(RrdWriterOfRows, out, overwrite=True, recording_id="r", application_id="a"), rows)
     assert [(s.application_id, s.recording_id) for s in RrdReader(out).recordings()] == [("a", "r")]
@@ -88,7 +88,7 @@ def test_each_recording_is_one_of_the_store(rows: list[pa.RecordBatch], wanted: 
     store = RecordingStore.open(tmp_path / "store")
     assert {e.recording_id for e in store} == {"rosbag2__cdr_test_0", "second", "third"}
     assert cells(store.recording("second").stream().to_chunks(executor="inline")) == wanted
-    with pytest.raises(SameRecordingError, match="'third' is in the store already"):
+    with pytest.raises(SameRecordingError, match="'third' is already in the store"):
         save(writer(StoreWriterOfRows, tmp_path / "store"), renamed(rows, "third"))
     save(writer(StoreWriterOfRows, tmp_path / "store", replacesameid="true"), renamed(rows, "third"))
     assert RecordingStore.open(tmp_path / "store").entry("third").segment_version == 2
@@ -112,7 +112,7 @@ def test_a_batch_is_there_once(kind: type[ChunkWriter], rows: list[pa.RecordBatc
 
 
 def test_the_query_is_known_by_its_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="identified by the id of its query"):
+    with pytest.raises(UsageError, match="which identifies the batches of a stream"):
         writer(StoreWriterOfRows, tmp_path / "s", streams=True)
     with pytest.raises(UsageError, match="cannot be read from its checkpoint"):
         writer(StoreWriterOfRows, tmp_path / "s", streams=True, checkpointlocation=str(tmp_path))

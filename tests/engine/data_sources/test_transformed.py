@@ -34,7 +34,7 @@ def test_a_pipeline_runs_where_the_rows_are(spark: Any, data: Path) -> None:
 def test_it_ends_in_a_dataframe_alone(spark: Any, data: Path) -> None:
     frame = spark.read.format("chunkmill").option("payload", "true").load(str(data / MCAP))
     stream = LazyChunkStream.from_stream(frame)
-    with pytest.raises(UsageError, match="exist only while Spark runs its query"):
+    with pytest.raises(UsageError, match="exist only while Spark runs the query"):
         stream.to_chunks(executor="inline")
     with pytest.raises(UsageError, match="contain chunks"):
         stream.to_spark()

@@ -107,7 +107,7 @@ def test_several_recordings_have_one_schema(data: Path, tmp_path: Path) -> None:
         ({"topic": "/imu", "payload": "true"}, "no option 'payload'"),
         ({"index": "log_time"}, "no option 'index'"),
         ({"topic": "/imu", "columns": "linear"}, "no column 'linear'"),
-        ({"topic": "/imo"}, "nothing on /imo"),
+        ({"topic": "/imo"}, "no rows on /imo"),
         ({"topic": "/imu", "start": "yesterday"}, "start"),
         ({"topic": "/imu", "index": "frame"}, "no timeline 'frame'"),
     ],

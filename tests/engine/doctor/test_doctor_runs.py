@@ -127,7 +127,7 @@ def test_the_command_prints_a_table_and_says_what_to_do(tmp_path: Path) -> None:
     assert run(folder / "clean.rrd", "-q").output == ""
     assert run(folder / "clean.rrd").exit_code == 0
     again = run(folder / "clean.rrd", "--html", tmp_path / "page.html")
-    assert (again.exit_code, "exists already" in again.output) == (2, True)
+    assert (again.exit_code, "this file exists" in again.output) == (2, True)
     assert run(folder / "clean.rrd", "--html", tmp_path / "page.txt").exit_code == 2
 
 
@@ -153,7 +153,7 @@ def test_many_findings_of_a_kind_are_cut_on_the_terminal(tmp_path: Path) -> None
         made[f"/camera{number}/image"] = made["/front/image"]
     result = run(write_rrd(tmp_path / "cameras.rrd", made))
     assert result.output.count("missing-calibration  ") == 20
-    assert "5 more are in --json." in result.output
+    assert "--json shows 5 more" in result.output
 
 
 # --- ingestions
@@ -183,7 +183,7 @@ def test_an_ingestion_stores_and_warns_or_puts_files_with_errors_into_quarantine
     assert code == "chunkmill.faulty_data"
     assert message.startswith("clock-backward: /pose")
     assert places(diagnose(tmp_path / "guarded", executor="inline")) == FOUND[1:]
-    with pytest.raises(UsageError, match="diagnose is one of warn and quarantine"):
+    with pytest.raises(UsageError, match="diagnose must be warn or quarantine"):
         Ingest(tmp_path / "landing", into=tmp_path / "other", diagnose="yes")
 
 

@@ -220,5 +220,5 @@ def test_a_module_whose_folder_came_later_is_told_as_that(
     assert len(LazyChunkStream.from_iter(chunks()).map(same).to_chunks(executor="inline")) == 3
     with pytest.raises(ChunkmillError, match="No module named 'calibrated'") as caught:
         LazyChunkStream.from_iter(chunks()).map(same).to_chunks(executor="spark")
-    assert str(tmp_path) in str(caught.value) and "when the session was made" in str(caught.value)
+    assert str(tmp_path) in str(caught.value) and "of the session's start" in str(caught.value)
     del sys.modules["calibrated"]

@@ -292,7 +292,7 @@ def test_what_is_no_request_is_passed_over_and_said(quarantine: FileQuarantine, 
     (retries / "notes.txt").write_text("not ours")
     for text in ('{"paths": ["/l', '{"paths": [1]}', "[]", "[" * 100_000):
         (retries / "x.json").write_text(text)
-        with pytest.warns(ReadWarning, match=r"x\.json is no request to try files again"):
+        with pytest.warns(ReadWarning, match=r"x\.json is not a retry request"):
             assert list(quarantine.pending_retries().values()) == [["/l/a"]]
 
 

@@ -60,7 +60,7 @@ class TestRrds:
         assert run_once(landing, rrds=rrds) == []
         entries = RecordingStore.open(rrds / ".chunkmill").recordings()
         assert sorted(e.rrd or "" for e in entries) == found
-        with pytest.raises(SourceMissingError, match="not kept"):
+        with pytest.raises(SourceMissingError, match="not in this store"):
             RecordingStore.open(rrds / ".chunkmill").recording(entries[0])
 
     def test_new_content_takes_the_place_of_its_rrd(self, landing: Path, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ class TestStarting:
     def test_a_checkpoint_belongs_to_one_folder(self, landing: Path, lake: Path, tmp_path: Path) -> None:
         run_once(landing, into=lake)
         (tmp_path / "other").mkdir()
-        with pytest.raises(UsageError, match="of the landing folder"):
+        with pytest.raises(UsageError, match="to the landing folder"):
             run_once(tmp_path / "other", into=lake)
         rrd_at(tmp_path / "other" / "a.rrd", "a")
         run_once(tmp_path / "other", into=lake, checkpoint=tmp_path / "checkpoint")
@@ -108,7 +108,7 @@ class TestStarting:
     def test_a_torn_checkpoint_is_explained(self, landing: Path, lake: Path) -> None:
         run_once(landing, into=lake)
         (lake / "ingest" / "ingest.json").write_text('{"format"')
-        with pytest.raises(ReadError, match="the checkpoint is torn") as caught:
+        with pytest.raises(ReadError, match="the checkpoint is damaged") as caught:
             run_once(landing, into=lake)
         assert "ingest.json" in str(caught.value)
 
@@ -118,7 +118,7 @@ class TestStarting:
         path = lake / "ingest" / "ingest.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "query_id": id_}))
         before = sorted(lake.parent.rglob("*"))
-        with pytest.raises(ReadError, match="the checkpoint is torn"):
+        with pytest.raises(ReadError, match="the checkpoint is damaged"):
             run_once(landing, into=lake)
         assert sorted(lake.parent.rglob("*")) == before
 
@@ -158,12 +158,12 @@ class TestStarting:
         [
             ({}, "destination"),
             ({"into": "{landing}/lake"}, "is in the landing folder"),
-            ({"into": "s3://bucket/lake"}, "needs a checkpoint elsewhere"),
-            ({"into": "{lake}", "source_done": "burn"}, "keep, archive and delete"),
-            ({"into": "{lake}", "source_done": "archive"}, "no folder to archive into"),
+            ({"into": "s3://bucket/lake"}, "needs a local checkpoint"),
+            ({"into": "{lake}", "source_done": "burn"}, "keep, archive or delete"),
+            ({"into": "{lake}", "source_done": "archive"}, "no archive folder is given"),
             ({"into": "{lake}", "source_done": "archive", "archive": "{landing}/old"}, "is in the landing folder"),
-            ({"into": "{lake}", "archive": "{lake}-old"}, "need no archive"),
-            ({"into": "{lake}", "rrds": "{lake}/shards"}, "is in the store"),
+            ({"into": "{lake}", "archive": "{lake}-old"}, "an archive is given"),
+            ({"into": "{lake}", "rrds": "{lake}/shards"}, "is inside the store"),
             ({"into": "{lake}", "settle": "soon"}, "not a duration"),
             ({"into": "{lake}", "max_files_per_trigger": 0}, "at least 1"),
             ({"into": "{lake}", "pipeline": "{lake}/none.py"}, "none.py"),

@@ -146,7 +146,7 @@ def test_people_get_a_line_for_a_batch_and_one_for_each_file_in_quarantine() -> 
 @pytest.mark.parametrize("outcome", [Outcome.VANISHED, Outcome.CHANGED])
 def test_people_are_told_of_files_that_were_not_taken(outcome: Outcome) -> None:
     lines = text_lines(lambda log: log.batch_done(batch(FileResult(LandedFile("a", 1, 1), outcome))))
-    assert lines[0].endswith(f"a: {outcome} before it was taken")
+    assert lines[0].endswith(f"a: {outcome} before it was ingested")
 
 
 def test_an_application_gets_records_with_plain_data(caplog: pytest.LogCaptureFixture) -> None:

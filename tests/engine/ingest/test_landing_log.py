@@ -66,7 +66,7 @@ class TestAppending:
         other = LandingLog(place)
         assert other.seen("/landing/1") is not None
         one.append([file("mine")])
-        with pytest.raises(WriteError, match="let only one run"):
+        with pytest.raises(WriteError, match="run only one"):
             other.append([file("theirs")])
         assert other.append([file("theirs")]) == 3
 
@@ -190,7 +190,7 @@ class TestDamage:
     def test_a_log_that_ends_before_what_is_done_is_refused(self, place) -> None:
         log = filled(place, 2)
         log.check(2)
-        with pytest.raises(ReadError, match="torn: batch 3 is done, and the landing log ends at 2"):
+        with pytest.raises(ReadError, match="damaged: batch 3 is done, and the landing log ends at 2"):
             log.check(3)
 
     @pytest.mark.parametrize("size", [0, 1, 60, 120, -1])
@@ -199,7 +199,7 @@ class TestDamage:
         path = place / "00000003.json"
         path.write_bytes(path.read_bytes()[:size])
         for read in (LandingLog(place).append, lambda _: LandingLog(place).files(3)):
-            with pytest.raises(ReadError, match=r"checkpoint is torn.*newest entry, it may be removed") as caught:
+            with pytest.raises(ReadError, match=r"checkpoint is damaged.*you can remove this newest entry") as caught:
                 read([])
             assert caught.value.path == str(path)
         path.unlink()
@@ -220,7 +220,7 @@ class TestDamage:
     def test_a_foreign_file_is_refused(self, place, content) -> None:
         filled(place, 2)
         (place / "00000002.json").write_bytes(content)
-        with pytest.raises(ReadError, match="first line is not one of the landing log"):
+        with pytest.raises(ReadError, match="first line is not that of a landing log"):
             LandingLog(place).files(2)
 
     def test_an_entry_under_another_number_is_refused(self, place) -> None:

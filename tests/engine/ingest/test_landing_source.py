@@ -56,7 +56,9 @@ class TestReader:
 
     def test_a_log_that_ends_before_the_checkpoint_is_refused(self, log, reader) -> None:
         log.append([file(1)])
-        with pytest.raises(ReadError, match="torn: Spark was given entry 2 of a landing log that ends at 1") as caught:
+        with pytest.raises(
+            ReadError, match="damaged: Spark was given entry 2 of a landing log that ends at 1"
+        ) as caught:
             reader.latestOffset({"entry": 2}, None)
         assert any("chunkmill.read" in note for note in caught.value.__notes__)
 

@@ -82,7 +82,7 @@ def test_a_recording_that_does_not_fit_stops_nothing(
     land(landing, "odd", 1, numbers=0)
     with caplog.at_level(logging.INFO, "chunkmill.ingest"):
         ingest(landing, lake)
-    assert "is as it was: CM501: there is no episode to write" in caplog.text
+    assert "is unchanged: CM501: there is no episode to write" in caplog.text
     land(landing, "a", 1)
     land(landing, "b", 1, numbers=2)
     land(landing, "c", 2)
@@ -99,7 +99,7 @@ def test_a_recording_that_does_not_fit_stops_nothing(
     [
         ({"lerobot_spec": None}, "needs a folder and a specification"),
         ({"lerobot_spec": {"fps": 0}}, "fps: 0 is not"),
-        ({"into": None, "rrds": "rrds"}, "is made of a store"),
+        ({"into": None, "rrds": "rrds"}, "needs a store"),
         ({"lerobot": "landing/set"}, "is in"),
     ],
 )

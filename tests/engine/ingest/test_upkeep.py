@@ -104,7 +104,7 @@ def test_what_is_damaged_stops_no_ingestion(tmp_path: Path, caplog: pytest.LogCa
         manifest.write_bytes(b"damaged")
     rrd_at(tmp_path / "landing" / "2.rrd", "r2", value=2.0)
     run_once(tmp_path / "landing", into=lake, compact_every=1)
-    assert "is left as it is" in caplog.text
+    assert "is unchanged" in caplog.text
     assert len(RecordingStore.open(lake)) == 3
 
 

@@ -197,7 +197,7 @@ def test_objects_that_are_no_rrds_are_not_replaced(data: Path, bucket: str, s3: 
         s3.client.put_object(Bucket=bucket[5:], Key=key, Body=b"years of work")
     for source, out in ((data / MCAP, f"{bucket}/one.rrd"), (tmp_path, f"{bucket}/many")):
         done = run("convert", str(source), "-o", out, "--executor", "inline")
-        assert (done.exit_code, "this exists already, and is not an RRD" in done.stderr) == (2, True), done.output
+        assert (done.exit_code, "this file exists, and is not an RRD" in done.stderr) == (2, True), done.output
     assert names(s3, bucket) == ["many/7.rrd", "one.rrd"]
     for options in (["--overwrite"], []):  # what is there for the second is an RRD
         done = run("convert", str(data / MCAP), "-o", f"{bucket}/one.rrd", "--executor", "inline", *options)

@@ -77,7 +77,7 @@ def test_sinks_write_to_urls(kind: type[ChunkWriter], url: str, bucket: str, s3:
     save(kind, target, rows_of(url))
     if kind is RrdWriterOfRows:
         chunks = RrdReader(target).stream().to_chunks(executor="inline")
-        with pytest.raises(WriteError, match="is there already"):
+        with pytest.raises(WriteError, match="already exists"):
             save(kind, target, rows_of(url))
     else:
         store = RecordingStore.open(target)

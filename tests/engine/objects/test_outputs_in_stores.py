@@ -126,7 +126,7 @@ def test_shards_appear_under_a_prefix(bucket: str, s3: S3Server) -> None:
     assert names(s3, bucket) == [f"shards/shard-{i:05d}.rrd" for i in range(3)]
     found = [c for i in range(3) for c in RrdReader(f"{bucket}/shards/shard-{i:05d}.rrd").stream().to_chunks()]
     assert content(found) == content(chunks)
-    with pytest.raises(WriteError, match="is there already"):
+    with pytest.raises(WriteError, match="already exists"):
         write(LazyChunkStream.from_iter(chunks), f"{bucket}/shards", shards=True)
 
 
@@ -213,5 +213,5 @@ class TestKept:
         assert not [n for n in names(s3, bucket) if "staging" in n]
 
     def test_where_nothing_is_kept_it_is_said(self, bucket: str) -> None:
-        with pytest.raises(SourceMissingError, match=f"{bucket}/other: no store is kept here"):
+        with pytest.raises(SourceMissingError, match=f"{bucket}/other: this folder contains no store"):
             ChunkStore.open(f"{bucket}/other")

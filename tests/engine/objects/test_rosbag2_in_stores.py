@@ -48,7 +48,7 @@ def test_mcaps_are_one_recording(s3: S3Server, bucket: str, tmp_path: Path, monk
 def test_databases_are_refused(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     url = put(s3, bucket, write_bag(tmp_path / "drive", [some(20)]))
     for place in (url, f"{url}/drive_0.db3"):
-        with pytest.raises(UnsupportedError, match="SQLite needs a local copy"):
+        with pytest.raises(UnsupportedError, match="SQLite needs local files"):
             Rosbag2Reader(place).stream().to_chunks(executor="inline")
         done = CliRunner().invoke(commands, ["convert", place, "-o", str(tmp_path / "out.rrd"), "--executor", "inline"])
-        assert done.exit_code != 0 and "SQLite needs a local copy" in done.stderr
+        assert done.exit_code != 0 and "SQLite needs local files" in done.stderr

@@ -164,7 +164,9 @@ def test_a_failure_in_a_module_beside_it_names_that_module(write: Write) -> None
 
 def test_a_module_beside_it_that_hides_a_loaded_one_is_refused(write: Write) -> None:
     write("", "json.py")
-    with pytest.raises(PipelineError, match="line 2: there is a module 'json' beside the file, and another"):
+    with pytest.raises(
+        PipelineError, match="line 2: the module 'json' next to the file cannot be imported, because another"
+    ):
         load_pipeline(write("x = 1\nimport json\n" + PASSES))
 
 

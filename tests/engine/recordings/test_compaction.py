@@ -241,7 +241,7 @@ class TestFailures:
         data = bytearray(shard.read_bytes())
         data[offset + 40] ^= 1
         shard.write_bytes(data)
-        with pytest.warns(ReadWarning, match=f"recording r1 is left as it is.*{shard.name}"):
+        with pytest.warns(ReadWarning, match=f"recording r1 is unchanged.*{shard.name}"):
             report = compact_store(made.writer)
         assert report.damaged == ("r1",)
         store = made.open()
@@ -346,7 +346,7 @@ class TestLayout:
         data = bytearray(shard.read_bytes())
         data[len(data) // 5] ^= 255
         shard.write_bytes(data)
-        with pytest.warns(ReadWarning, match="recording cut is left as it is"):
+        with pytest.warns(ReadWarning, match="recording cut is unchanged"):
             report = compact_store(made.writer, profile=OptimizationProfile.LIVE, run=INLINE)
         assert (report.laid_out, report.damaged) == (1, ("cut",))
         assert made.open().entry("other").chunks == 2

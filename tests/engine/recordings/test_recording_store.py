@@ -269,7 +269,7 @@ class TestCommits:
 
         meanwhile(made, monkeypatch, lambda: other.commit({"id": "b"}))
         monkeypatch.setattr(VersionFiles, "create", unanswered)
-        with pytest.raises(CommitUnknownError, match="not known whether version 3 was committed"):
+        with pytest.raises(CommitUnknownError, match="unknown whether version 3 was committed"):
             made.commit({"id": "c"})
         assert set(contents(made.open())) == {"a", "b", "c"}
         assert made.writer.is_done("query", 2)
@@ -361,7 +361,7 @@ class TestSleptWriters:
         with slept.writer.files() as files:
             files.add_manifest(b"manifest")
             files.finish()
-            with pytest.raises(WriteError, match="removed by the vacuum") as caught:
+            with pytest.raises(WriteError, match="the vacuum of version") as caught:
                 slept.writer.publish([], Commit("register"))
         assert caught.value.transient and not isinstance(caught.value, CommitUnknownError)
         monkeypatch.setattr(RecordingsFolder, "publish", late)
@@ -401,7 +401,7 @@ class TestSleptWriters:
         made.open().vacuum()
         there = made.files()
         monkeypatch.setattr(slept.writer, "catch_up", lambda: None)  # it has looked already
-        with pytest.raises(CommitUnknownError, match="version 2 has been removed in the meantime, or came too late"):
+        with pytest.raises(CommitUnknownError, match="version 2 was removed meanwhile, or written too late"):
             slept.commit({"id": "z"})
         assert "00000002.json" in made.files()["versions"] - there["versions"]
         assert [v.number for v in made.open().versions()] == [4, 5]
@@ -436,7 +436,7 @@ class TestSleptWriters:
         said = json.loads(path.read_text()) | {"format": FORMAT - 3}
         del said["digest"]
         path.write_text(json.dumps({**said, "digest": digest_of(json.dumps(said, sort_keys=True).encode()).hex()}))
-        with pytest.raises(UnsupportedError, match="an earlier release"):
+        with pytest.raises(UnsupportedError, match="An earlier release"):
             made.open()
 
 

@@ -299,5 +299,5 @@ class TestDamage:
     @pytest.mark.parametrize("schema", ["../versions/00000001", "0" * 63, "/etc/passwd", ""])
     def test_a_schema_has_no_other_name(self, made: MadeRecordings, schema: str) -> None:
         made.commit({"id": "a"})
-        with pytest.raises(ReadError, match="no digest"):
+        with pytest.raises(ReadError, match="not a digest"):
             SchemaFiles(made.folder).get(schema)

@@ -42,7 +42,7 @@ def test_a_reason_has_no_names_of_java(around: str) -> None:
     [
         (
             'java.io.IOException: Cannot run program "/nope/python": error=2, No such file or directory',
-            "Spark's workers cannot be started as /nope/python, which is not there",
+            "Spark's workers cannot be started: /nope/python does not exist",
         ),
         ("x.PythonException: Traceback\nModuleNotFoundError: No module named 'chunkmill.engine'", "cannot be used"),
         ("org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down", "Spark ended"),
@@ -115,7 +115,7 @@ def rooms(found: list[WorkerRoom] | Exception) -> Callable[..., list[WorkerRoom]
         ),
         ([WorkerRoom(str(n), 1, 1) for n in range(6)], "1 core and 1 MiB on 3, and 2 more workers;"),
         ([], "waiting for executors: spark://a:7077 has no workers"),
-        (RuntimeError("no such class"), "spark://a:7077 does not say what is free (no such class)"),
+        (RuntimeError("no such class"), "the free resources of spark://a:7077 are unknown (no such class)"),
     ],
 )
 def test_what_was_asked_and_what_is_free(

@@ -63,7 +63,7 @@ def test_a_commit_whose_outcome_is_not_known_is_not_tried_again(
         raise OSError(5, "no answer")
 
     monkeypatch.setattr(VersionFiles, "create", unanswered)
-    with pytest.raises(CommitUnknownError, match="not known whether version 1 was committed"):
+    with pytest.raises(CommitUnknownError, match="unknown whether version 1 was committed"):
         publish(lambda: files.commit(1, {}) or None, "a store")
     assert attempts == files.all_numbers() == [1]
 

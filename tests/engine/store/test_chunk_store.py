@@ -276,7 +276,7 @@ class TestKept:
             raise OSError(5, "no answer")
 
         monkeypatch.setattr(VersionFiles, "create", interrupted)
-        with pytest.raises(CommitUnknownError, match="it is not known whether version 2 was committed") as caught:
+        with pytest.raises(CommitUnknownError, match="it is unknown whether version 2 was committed") as caught:
             LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
         assert caught.value.transient
         assert values(ChunkStore.open(folder)) == values([chunk("/z", 0)])
@@ -294,7 +294,7 @@ class TestKept:
         writer = StoreWriter(kept)
         (entry,) = writer.live
         writer.publish([replace(entry, recording_id="other", source="/landing/other.rrd")], Commit())
-        with pytest.raises(UsageError, match="2 recordings that were ingested"):
+        with pytest.raises(UsageError, match="2 ingested recordings"):
             LazyChunkStream.from_iter([chunk("/z", 0)]).collect(into=folder)
         with pytest.raises(UsageError, match="version 2 of this store has 2 recordings, not one") as caught:
             ChunkStore.open(folder)
@@ -308,7 +308,7 @@ class TestKept:
         files = VersionFiles(LocalFolder(folder / "versions"), str(folder), "")
         files.commit(1, {"number": 1, "chunks": 0, "manifest": "m.arrow", "manifest_digest": "", "first": 0})
         for use in (ChunkStore.open, RecordingStore.open, LazyChunkStream.from_iter([chunk("/z", 0)]).collect):
-            with pytest.raises(UnsupportedError, match="the earlier format for a single recording") as caught:
+            with pytest.raises(UnsupportedError, match="an old format for a single recording") as caught:
                 use(into=folder) if use.__name__ == "collect" else use(folder)
             assert caught.value.path == str(folder) and "shards/*.rrd" in str(caught.value.hint)
 
@@ -318,7 +318,7 @@ class TestKept:
 
 
 def test_there_must_be_a_store(tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError, match="no store is kept here"):
+    with pytest.raises(SourceMissingError, match="this folder contains no store"):
         ChunkStore.open(tmp_path)
 
 
@@ -349,7 +349,7 @@ class TestShards:
         for _ in range(2):
             stream = LazyChunkStream.from_iter(several())
             if out.exists():
-                with pytest.raises(WriteError, match="is there already"):
+                with pytest.raises(WriteError, match="already exists"):
                     stream.write_rrd(out, application_id="a", recording_id="r", shards=True)
             else:
                 stream.write_rrd(out, application_id="a", recording_id="r", shards=True)

@@ -186,11 +186,11 @@ def test_static_data_comes_where_it_is_asked_for() -> None:
 
 def test_what_is_not_there_is_named(data: Path) -> None:
     values = McapReader(data / "demo.mcap").values()
-    with pytest.raises(UsageError, match=r"no timeline 'log_tim' here. Did you mean message_log_time"):
+    with pytest.raises(UsageError, match=r"no timeline 'log_tim'. Did you mean message_log_time"):
         values.to_arrow(IMU, index="log_tim")
     with pytest.raises(UsageError, match=r"no column 'orientatoin'. Did you mean orientation"):
         values.to_arrow(IMU, columns=["orientatoin"])
-    with pytest.raises(UsageError, match="nothing on /imu that has rows"):
+    with pytest.raises(UsageError, match="no rows on /imu"):
         values.to_arrow("/imu")
     with pytest.raises(UsageError, match="need a timeline"):
         values.to_arrow(IMU, start=1)

@@ -80,12 +80,12 @@ def test_what_chooses_something_is_not_warned_of(demo: Path, rrd: Path, parquet:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"include_topic_regex": ["^/nissan/gps/duro/im$"]}, rf"no topic is chosen by .* Did you mean {IMU}, "),
-        ({"exclude_topic_regex": [""]}, "no topic is chosen by '-'"),
-        ({"end_time_ns": 5}, "no message is from 0 ns to before 5 ns, and the log times of the file are 1,769,"),
-        ({"start_time_ns": 2**63}, "no message is from 9,223,372,036,854,775,808 ns on, and the log times"),
-        ({"start_time_ns": 7, "end_time_ns": 7}, "no message is from 7 ns to before 7 ns, which is an empty range"),
-        ({"end_time_ns": 0}, "which is an empty range"),
+        ({"include_topic_regex": ["^/nissan/gps/duro/im$"]}, rf"no topic matches .* Did you mean {IMU}, "),
+        ({"exclude_topic_regex": [""]}, "no topic matches '-'"),
+        ({"end_time_ns": 5}, "no message is from 0 ns to before 5 ns; the log times of the file are 1,769,"),
+        ({"start_time_ns": 2**63}, "no message is from 9,223,372,036,854,775,808 ns on; the log times"),
+        ({"start_time_ns": 7, "end_time_ns": 7}, "no message is from 7 ns to before 7 ns: the range is empty"),
+        ({"end_time_ns": 0}, "the range is empty"),
     ],
     ids=str,
 )
@@ -98,7 +98,7 @@ def test_options_of_an_mcap(demo: Path, options: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"include_topic_regex": ["^/im$"]}, r"no topic is chosen by '\^/im\$'. Did you mean /imu"),
+        ({"include_topic_regex": ["^/im$"]}, r"no topic matches '\^/im\$'. Did you mean /imu"),
         ({"start_time_ns": 7}, "no message is from 7 ns on"),
         ({"end_time_ns": 2}, "no message is from 0 ns to before 2 ns"),
     ],
@@ -111,12 +111,12 @@ def test_options_of_an_mcap_without_a_summary(bare: Path, options: dict[str, Any
 
 
 def test_times_of_a_frame(demo: Path, rrd: Path) -> None:
-    with pytest.warns(ReadWarning, match="no row is before 5 on timeline 'log_time'") as caught:
+    with pytest.warns(ReadWarning, match="there are no rows before 5 on timeline 'log_time'") as caught:
         assert McapReader(demo).values().to_arrow(IMU, index="log_time", end=5, executor="inline").num_rows == 0
     assert len(caught) == 1
-    with pytest.raises(UsageError, match=f"nothing on {IMU} that has rows before 5. Entities begin"):
+    with pytest.raises(UsageError, match=f"no rows on {IMU} before 5. Entity paths begin"):
         RrdReader(rrd).values().to_arrow(IMU, index="log_time", end=5, executor="inline")
-    with pytest.warns(ReadWarning, match="no row is from 9 before 9"):
+    with pytest.warns(ReadWarning, match="there are no rows from 9 before 9"):
         assert McapReader(demo).frame(IMU, start=9, end=9).empty
 
 
@@ -126,7 +126,7 @@ def test_entities_of_a_frame(demo: Path, rrd: Path, parquet: Path) -> None:
         (RrdReader(rrd), f"{IMU}u/**", IMU),
         (ParquetReader(parquet), "/arn", "/arm"),
     ):
-        with pytest.raises(UsageError, match=rf"nothing on .* Did you mean {near}\b"):
+        with pytest.raises(UsageError, match=rf"no rows on .* Did you mean {near}\b"):
             reader.frame(content, executor="inline")
 
 
@@ -142,10 +142,10 @@ def planned(paths: list[Path], kind: str | None = None, **options: str) -> list[
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"content": f"{IMU}u"}, f"keeps nothing. Did you mean {IMU}, .* The same of 1 more recording"),
-        ({"topic": IMU, "end": "5"}, "no message is from 0 ns to before 5 ns.* The same of 1 more recording"),
-        ({"end_time_ns": "5"}, "no message is from 0 ns to before 5 ns.* The same of 1 more recording"),
-        ({"topics": "/imu"}, r"no topic is chosen by '\^/imu\$'.* The same of 1 more recording"),
+        ({"content": f"{IMU}u"}, f"keeps nothing. Did you mean {IMU}, .* The same applies to 1 more recording"),
+        ({"topic": IMU, "end": "5"}, "no message is from 0 ns to before 5 ns.* The same applies to 1 more recording"),
+        ({"end_time_ns": "5"}, "no message is from 0 ns to before 5 ns.* The same applies to 1 more recording"),
+        ({"topics": "/imu"}, r"no topic matches '\^/imu\$'.* The same applies to 1 more recording"),
     ],
     ids=str,
 )

@@ -320,7 +320,7 @@ def test_an_error_whose_record_is_damaged_leaves_others(table: Table, change: Ca
     (place,) = beside(table, "errors").iterdir()
     line = place.read_text()
     place.write_text("\n".join([json.dumps(change(json.loads(line))), line, line[:20]]))
-    with pytest.warns(RuntimeWarning, match="2 error records are damaged, and left out"):
+    with pytest.warns(RuntimeWarning, match="2 error records are damaged, and is left out"):
         assert table.get_failed_row_addresses(job, "c") == [9]
 
 

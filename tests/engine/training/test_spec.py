@@ -129,7 +129,7 @@ def test_an_error_names_the_key(given: dict[str, Any], said: str) -> None:
         ),
         ("threads: 1", "threads: many", r"front\.decode\.threads \(line 11\)"),
         ("seed: 7", "sead: 7", r"sead \(line 13\): there is no such key; did you mean 'seed'"),
-        ("seed: 7", "index: frame", "the key index is given twice, again in line 13"),
+        ("seed: 7", "index: frame", "the key index is given twice, the second time in line 13"),
         ("seed: 7", "seed: {", "is not YAML"),
         ("seed: 7", "seed: !!python/object:object {}", "is not YAML"),
     ],

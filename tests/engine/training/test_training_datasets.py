@@ -384,7 +384,7 @@ def test_a_job_sees_the_version_that_it_was_made_of(tmp_path: Path) -> None:
         samples(dataset).load_state_dict(state)
     dataset.untag("run-1")
     cleaned(dataset)
-    with pytest.raises(LookupError, match=r"it was removed.*A tag keeps a version"):
+    with pytest.raises(LookupError, match=r"it was removed.*To keep a version, tag it"):
         DataSource(dataset.at(1))
 
 

@@ -94,7 +94,7 @@ FORGED: dict[str, Callable[[], bytes]] = {
 }
 RIGHT = {"external_data", "frames_of_65535"}
 """Forged in what is not looked at: data lie in the file itself, and frames have the size that their samples say."""
-SAID = {"time_scale_of_zero": "its ticks are seconds"}
+SAID = {"time_scale_of_zero": "are seconds, or have no time scale"}
 
 
 @pytest.mark.parametrize("name", FORGED)
@@ -140,7 +140,10 @@ def test_mutants_are_read_or_are_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(signal.SIGKILL, "crashed, or took too much memory"), (signal.SIGSTOP, "it gave no answer")],
+    [
+        (signal.SIGKILL, "crashed, or used too much memory"),
+        (signal.SIGSTOP, "the process that read the file gave no answer"),
+    ],
 )
 def test_a_process_that_dies_or_hangs_is_an_error(
     number: signal.Signals, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -155,7 +155,7 @@ def test_other_files_need_pyav(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     path.write_bytes(OTHER[name]())
     assert not is_plain(path)
     monkeypatch.setattr(coding, "has_video_extra", lambda: False)
-    with pytest.raises(MissingExtraError, match=r"v\.mp4 is read by PyAV, as .*pip install '\.\[video\]'"):
+    with pytest.raises(MissingExtraError, match=r"v\.mp4 needs PyAV, because .*pip install '\.\[video\]'"):
         read(path)
 
 

@@ -238,7 +238,7 @@ def test_only_chunks_with_the_topics_are_read(
     inside = read(path, start_time_ns=3 * 10**9, end_time_ns=4 * 10**9, decoders=["ros2_reflection"])
     assert len(rows(inside)) == 51
     assert reads.bytes - 2 * filtered < 51 * 600
-    with pytest.warns(UnmatchedWarning, match="no topic is chosen"):
+    with pytest.warns(UnmatchedWarning, match="no topic matches"):
         read(path, include_topic_regex=["nothing"])
     with pytest.warns(ReadWarning, match="no message is from 0 ns"):
         read(path, start_time_ns=0, end_time_ns=0)
@@ -346,11 +346,11 @@ class TestRefused:
                 UnsupportedError,
                 "encrypted, by 'rosbag/AesCbcEncryptor'",
             ),
-            (right.replace(b"\n", b"\r\n"), ReadError, "line ends"),
+            (right.replace(b"\n", b"\r\n"), ReadError, "line endings"),
             (b"", ReadError, "ends after 0 bytes"),
             (b"#ROS", ReadError, "ends after 4 bytes"),
             (b"SQLite format 3\0", ReadError, "does not begin as a bag does"),
-            (right.replace(b"compression=none", b"compression=zstd"), UnsupportedError, "compressed with 'zstd'"),
+            (right.replace(b"compression=none", b"compression=zstd"), UnsupportedError, "unknown compression 'zstd'"),
         ):
             for recover in (False, True):
                 if recover and "zstd" in text:

@@ -171,7 +171,7 @@ def test_of_real_messages_only_those_of_another_version_are_longer(path: Path) -
     expected = LONGER.get(path.name)
     texts = warned_of(path)
     assert len(texts) == (1 if expected else 0), texts
-    assert all(f"{expected} are left" in text for text in texts)
+    assert all(f"{expected} are not read" in text for text in texts)
 
 
 def test_messages_longer_than_their_definition_are_said_once(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_messages_longer_than_their_definition_are_said_once(tmp_path: Path) -> 
     fields = [message(1, n, CDR + bytes(4 + n % 2)) for n in range(3000)]
     path = written(tmp_path, mcap([schema(1, "p/msg/T", "ros2msg", b"int32 x"), channel(1, "/t", "cdr", 1), *fields]))
     (text,) = warned_of(path)
-    assert "topic /t: messages are longer than their definition, p.msg.T, and only its fields are read" in text
-    assert "of the first, which has 12 bytes, 4 are left" in text and "types=" in text
+    assert "topic /t: messages are longer than their definition, p.msg.T; only its fields are read" in text
+    assert "The first has 12 bytes, of which 4 are not read" in text and "types=" in text
     with pytest.warns(ReadWarning, match="longer than their definition") as caught:
         McapReader(path).frame("/t")
     assert len(caught) == 1

@@ -319,7 +319,7 @@ class TestDamage:
     def test_more_attachments_than_one_chunk_can_hold(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chunkmill.readers.mcap.file_level.MAX_ATTACHMENTS", 5)
         path = written(tmp_path, with_extras([attachment(b"abc"), attachment(b"def")]))
-        with pytest.raises(ReadError, match=r"have 6 bytes together, more than the 5 .* out of decoders="):
+        with pytest.raises(ReadError, match=r"have 6 bytes in total, more than the limit of 5 .* out of decoders="):
             chunks_of(path, decoders=["attachments"])
 
     def test_a_metadata_record_that_is_cut(self, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_a_cloud_that_ends_the_reference_leaves_the_others(name: str) -> None:
 def test_changing_encodings_on_one_topic_are_all_kept() -> None:
     path = DATA / "generated" / "ros2_image_mixed.mcap"
     with (
-        pytest.warns(ReadWarning, match="topic /cam: 5 messages have data that ends before the last of their rows"),
+        pytest.warns(ReadWarning, match="topic /cam: 5 messages have data that ends before the last row"),
         pytest.warns(ReadWarning, match="1 messages do not fit the mapping .* Rerun has no format for its encoding"),
     ):
         found = cells(chunks_of(path, decoders=BOTH))

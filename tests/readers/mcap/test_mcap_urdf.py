@@ -234,7 +234,9 @@ class TestMeshes:
 
     def test_a_missing_one_costs_the_robot_that_mesh_alone(self, tmp_path: Path) -> None:
         path = recording(tmp_path, robot(link("a", visual('<mesh filename="package://no/m.stl"/>'), visual())))
-        with pytest.warns(ReadWarning, match=r"the mesh 'package://no/m.stl' is not here; .*/visual_0 has no geometry"):
+        with pytest.warns(
+            ReadWarning, match=r"the mesh 'package://no/m.stl' was not found; .*/visual_0 has no geometry"
+        ):
             chunks = robots(path)
         assert [c.entity_path.split("/")[-1] for c in chunks] == ["r", *["visual_0"] * 2, *["visual_1"] * 3]
 
@@ -297,18 +299,18 @@ class TestWhatIsRefused:
             (robot(), "it has 0 root links"),
             (robot(link("a"), link("b")), "it has 2 root links"),
             (robot(link("a"), link("b"), joint("a", "b"), joint("b", "a")), "it has 0 root links"),
-            (robot(link("a"), joint("a", "z")), "at a link 'z', which does not exist"),
-            (robot(link("a"), link("b"), joint("a", "b", "weird")), "of type 'weird'"),
+            (robot(link("a"), joint("a", "z")), "refers to the missing link 'z'"),
+            (robot(link("a"), link("b"), joint("a", "b", "weird")), "unknown type 'weird'"),
             (robot("<link/>"), "a link has no attribute 'name'"),
             (robot(link("a", "<visual/>")), "a visual has no geometry"),
             (robot(link("a", visual(""))), "a geometry has 0 shapes"),
             (robot(link("a", visual(BOX + BOX))), "a geometry has 2 shapes"),
-            (robot(link("a", visual("<cone/>"))), "a geometry is a 'cone'"),
+            (robot(link("a", visual("<cone/>"))), "a geometry has the unknown shape 'cone'"),
             (robot(link("a", visual("<box/>"))), "a box has no attribute 'size'"),
-            (robot(link("a", visual('<box size="1 2"/>'))), "'1 2' are 2 numbers where 3"),
+            (robot(link("a", visual('<box size="1 2"/>'))), "'1 2' are 2 numbers instead of 3"),
             (robot(link("a", visual('<box size="1 x 3"/>'))), "'1 x 3' are not 3 numbers"),
-            ('<!DOCTYPE robot [<!ENTITY a "b">]>' + robot(link("&a;"))[21:], "definitions of its own"),
-            ('<!DOCTYPE r [<!ENTITY % p SYSTEM "file:///dev/zero">%p;]><robot/>', "definitions of its own"),
+            ('<!DOCTYPE robot [<!ENTITY a "b">]>' + robot(link("&a;"))[21:], "document type definition"),
+            ('<!DOCTYPE r [<!ENTITY % p SYSTEM "file:///dev/zero">%p;]><robot/>', "document type definition"),
             (robot("<a>" * 100 + "</a>" * 100), "nested more than 64 deep"),
         ],
     )

@@ -73,10 +73,14 @@ TWICE = pa.table(
 @pytest.mark.parametrize(
     ("before", "after", "match"),
     [
-        (b"price", b"prize", "has a column 'price' of the physical type 7 where the schema has 'prize' of 7"),
-        (b"pose", b"post", "has a column 'pose.x' of the physical type 5 where the schema has 'post.x' of 5"),
-        (b"\x2c\x5c\x15\x04\x15\x12", b"\x2c\x5c\x15\x06\x15\x12", "'price' is a decimal of two scales"),
-        (b"\x2c\x5c\x15\x04\x15\x12", b"\x2c\x5c\x15\x04\x15\x10", "'price' is a decimal of two precisions"),
+        (b"price", b"prize", "has a column 'price' of the physical type 7, but the schema has 'prize' of 7"),
+        (b"pose", b"post", "has a column 'pose.x' of the physical type 5, but the schema has 'post.x' of 5"),
+        (b"\x2c\x5c\x15\x04\x15\x12", b"\x2c\x5c\x15\x06\x15\x12", "'price' is a decimal with two different scales"),
+        (
+            b"\x2c\x5c\x15\x04\x15\x12",
+            b"\x2c\x5c\x15\x04\x15\x10",
+            "'price' is a decimal with two different precisions",
+        ),
         (b"\x8c\x11\x1c\x2c", b"\x8c\x11\x1c\x3c", "'stamp' has the logical type 8 and the converted type 10"),
         (b"\xac\x13\x10\x12", b"\xac\x13\x10\x11", "'speed' has the logical type 10 and the converted type 12"),
     ],
@@ -96,7 +100,7 @@ def test_rows_are_counted_twice(tmp_path: Path) -> None:
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     rows = data.index(b"\x16\x04\x19", footer)  # an integer of 64 bits, 2, and a list after it
     path.write_bytes(data[: rows + 1] + b"\x06" + data[rows + 2 :])
-    refused(path, "it counts 3 rows, and its row groups 2")
+    refused(path, "it counts 3 rows, but its row groups have 2")
 
 
 @pytest.mark.parametrize("left", [1, 4, 7, 8, 9, 100, 1000])

@@ -170,8 +170,8 @@ def test_an_index_column_is_a_timeline(file, entry: tuple[str, ...], times: list
     [
         (("u64", "sequence"), [-(2**63) + 1, 1, 2], "index column 'u64': 1 number beyond 2\\^63, wrapped to negative"),
         (("far", "timestamp", "s"), [-(2**63), 0, 2**63 - 1], "index column 'far': 2 times beyond 64 bits of nanosec"),
-        (("tms", "timestamp"), [1, 2, 3], "'tms' is of type timestamp.ms, tz=UTC., and its numbers are counted in ns"),
-        (("dms", "duration", "s"), [10**9, 2 * 10**9, 3 * 10**9], "'dms' is of type duration.ms., .* counted in s;"),
+        (("tms", "timestamp"), [1, 2, 3], "'tms' has type timestamp.ms, tz=UTC., but its numbers are read in ns"),
+        (("dms", "duration", "s"), [10**9, 2 * 10**9, 3 * 10**9], "'dms' has type duration.ms., .* read in s;"),
     ],
     ids=str,
 )
@@ -198,10 +198,10 @@ def test_seconds_of_a_float_column_keep_their_fraction(file, kind: pa.DataType) 
 @pytest.mark.parametrize(
     ("values", "entry", "words"),
     [
-        ([1.0, 1.5], ("t", "sequence"), "'t' is 1.5 in row 1, and a sequence counts in 64-bit integers"),
-        ([1.0, 2.0**63], ("t", "sequence"), "'t' is 9.22.*e.18 in row 1, and a sequence"),
-        ([math.nan, 1.0], ("t", "sequence"), "'t' is nan in row 0, and a sequence"),
-        ([0.5, math.nan], ("t", "timestamp", "s"), "'t' is NaN in row 1, and a row without a time cannot be placed"),
+        ([1.0, 1.5], ("t", "sequence"), "'t' is 1.5 in row 1, but sequence numbers are 64-bit integers"),
+        ([1.0, 2.0**63], ("t", "sequence"), "'t' is 9.22.*e.18 in row 1, but sequence"),
+        ([math.nan, 1.0], ("t", "sequence"), "'t' is nan in row 0, but sequence"),
+        ([0.5, math.nan], ("t", "timestamp", "s"), "'t' is NaN in row 1, but every row needs a time"),
     ],
     ids=str,
 )

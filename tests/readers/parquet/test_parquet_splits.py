@@ -161,7 +161,7 @@ def test_files_that_differ_in_a_type_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": [1]}), tmp_path / "b.parquet")
     assert len(chunks(tmp_path)) == 5
     pq.write_table(pa.table({"v": ["x"]}), tmp_path / "c.parquet")
-    with pytest.raises(ReadError, match="column 'v' is of type string in this file and of type int64") as caught:
+    with pytest.raises(ReadError, match="column 'v' has type string in this file, but type int64") as caught:
         chunks(tmp_path)
     assert caught.value.path == str(tmp_path / "c.parquet")
 

@@ -243,7 +243,7 @@ def test_an_index_of_int96_is_its_instants_whatever_the_unit(tmp_path: Path, uni
 
 def test_an_index_of_int96_beyond_nanoseconds_is_warned_of(tmp_path: Path) -> None:
     path = write_int96(tmp_path / "x.parquet", {"t": FAR.drop_null(), "x": [1, 2, 3]})
-    with pytest.warns(ReadWarning, match="times of index column 't' do not fit into 64 bits of nanoseconds and wrap"):
+    with pytest.warns(ReadWarning, match="times of index column 't' do not fit into 64 bits of nanoseconds, and wrap"):
         ParquetReader(path, index_columns=[("t", "timestamp")]).stream().to_chunks(executor="inline")
 
 
@@ -254,7 +254,7 @@ def test_files_of_one_dataset_have_one_unit_of_int96(tmp_path: Path) -> None:
     with pytest.warns(ReadWarning, match=r"b.parquet: times of column 't' \(INT96\) do not fit"):
         assert values_of(folder, "/t").equals(pa.concat_arrays([NEAR, FAR]).cast(pa.timestamp("us")))
     write_int96(folder / "b.parquet", {"t": FAR.cast(pa.timestamp("ms"))})
-    with pytest.warns(ReadWarning, match=r"b.parquet: column 't' \(INT96\) has another unit than in the files before"):
+    with pytest.warns(ReadWarning, match=r"b.parquet: column 't' \(INT96\) has another unit than in earlier files"):
         assert values_of(folder, "/t").equals(pa.concat_arrays([NEAR, FAR]).cast(pa.timestamp("us")))
 
 
@@ -264,5 +264,7 @@ def test_a_map_whose_keys_may_be_null_is_no_damage(tmp_path: Path) -> None:
     required, optional = b"\x25\x00\x18\x03key", b"\x25\x02\x18\x03key"
     assert path.read_bytes().count(required) == 1
     path.write_bytes(path.read_bytes().replace(required, optional))
-    with pytest.raises(UnsupportedError, match=r"Map keys must be annotated as required\. The file is whole, but its"):
+    with pytest.raises(
+        UnsupportedError, match=r"Map keys must be annotated as required\. The file is complete, but its"
+    ):
         ParquetReader(path).stream().to_chunks(executor="inline")

@@ -207,30 +207,30 @@ def another_format(path: Path) -> None:
 
 
 FORGED: dict[Callable[[Path], object], str] = {
-    view_of_messages: "messages is a view, and no table",
-    view_of_topics: "topics is a view, and no table",
-    view_of_definitions: "message_definitions is a view, and no table",
-    virtual_messages: "messages is a virtual table, and no table",
+    view_of_messages: "messages is a view, not a table",
+    view_of_topics: "topics is a view, not a table",
+    view_of_definitions: "message_definitions is a view, not a table",
+    virtual_messages: "messages is a virtual table, not a table",
     computed_data: "the column data of messages is computed",
     computed_name: "the column name of topics is computed",
     table_that_became_a_view: "messages is a view|SQLite cannot read",
-    table_text_of_a_view: "no plain table|SQLite cannot read|takes more steps",
+    table_text_of_a_view: "not a plain table|SQLite cannot read|takes more steps",
     without_row_ids: "no such column: rowid",
     two_tables_of_one_name: "messages is several|SQLite cannot read",
     no_messages: "it has no table messages",
     columns_missing: "it has no column of the table messages called data",
-    topic_twice_by_a_lost_key: "the topic 1 is there twice",
-    text_for_data: "the data of row 3 of messages is no blob",
-    real_for_a_time: "row 3 of messages has no topic or no timestamp that is a number",
+    topic_twice_by_a_lost_key: "the topic 1 occurs twice",
+    text_for_data: "the data of row 3 of messages is not a blob",
+    real_for_a_time: "row 3 of messages has no numeric topic or timestamp",
     time_before_1970: "the timestamp of row 3 of messages is -5, before 1970",
-    message_of_no_topic: "row 3 of messages is of topic 77, which is not in topics",
+    message_of_no_topic: "row 3 of messages has topic 77, which is not in topics",
     name_that_is_no_text: "the topic 1 has a value of another type",
     name_that_is_no_utf8: "SQLite cannot read the table topics: .*UTF-8",
     too_many_topics: "the number of topics is 65,536",
     length_of_a_gigabyte: "is longer than the file|SQLite cannot read .* malformed",
     pages_that_point_at_one: "the rows of messages are not in order after row|malformed",
     page_that_points_at_itself: "SQLite cannot read .*messages.*malformed",
-    cut_in_half: "the file is cut: it has",
+    cut_in_half: "the file is truncated: it has",
     nothing_but_the_magic: "ends in its header",
     empty: "the file is empty",
     another_format: "does not begin as an SQLite database does",
@@ -280,7 +280,7 @@ def test_a_journal_that_names_another_file_removes_nothing(tmp_path: Path) -> No
     head = magic + struct.pack(">IIIII", 0, 0, path.stat().st_size // 4096, 512, 4096)
     tail = struct.pack(">I", 0x40000000 // 4096 + 1) + name + struct.pack(">II", len(name), checksum) + magic
     (tmp_path / "a.db3-journal").write_bytes(head.ljust(512, b"\0") + tail)
-    with pytest.raises(ReadError, match=r"its journal a\.db3-journal is that of several databases"):
+    with pytest.raises(ReadError, match=r"its journal a\.db3-journal belongs to several databases"):
         Rosbag2Reader(path).stream().to_chunks(executor="inline")
     assert victim.read_bytes() == b"somebody's work"
 
@@ -312,8 +312,8 @@ def test_links_and_paths_of_metadata_stay_in_the_folder(tmp_path: Path) -> None:
     text = (folder / "metadata.yaml").read_text().replace("drive_0.db3", str(tmp_path / "secret" / "secret_0.db3"))
     (folder / "metadata.yaml").write_text(text)
     with (
-        pytest.warns(ReadWarning, match=r"names secret_0\.db3, which is not in the folder"),
-        pytest.warns(ReadWarning, match=r"does not name drive_0\.db3"),
+        pytest.warns(ReadWarning, match=r"lists secret_0\.db3, which is not in the folder"),
+        pytest.warns(ReadWarning, match=r"does not list drive_0\.db3"),
     ):
         assert len(Rosbag2Reader(folder).frame("/chatter")) == 2
 

@@ -148,10 +148,10 @@ def test_metadata_that_is_stale_is_said(tmp_path: Path) -> None:
     folder = write_bag(tmp_path / "drive", [messages[:20], messages[20:]])
     whole = read(folder)
     (folder / "metadata.yaml").write_text(metadata(["drive_0.db3"]))
-    with pytest.warns(ReadWarning, match=r"does not name drive_1\.db3, which is read, too"):
+    with pytest.warns(ReadWarning, match=r"does not list drive_1\.db3, which is also read"):
         assert read(folder) == whole
     (folder / "metadata.yaml").write_text(metadata(["drive_0.db3", "drive_1.db3", "drive_2.db3"]))
-    with pytest.warns(ReadWarning, match=r"names drive_2\.db3, which is not in the folder"):
+    with pytest.warns(ReadWarning, match=r"lists drive_2\.db3, which is not in the folder"):
         assert read(folder) == whole
     (folder / "metadata.yaml").write_text(metadata(["../../elsewhere/drive_1.db3", "drive_0.db3"]))
     assert joined(Rosbag2Reader(folder).stream().to_chunks(executor="inline")).keys()
@@ -187,7 +187,7 @@ def test_without_pyyaml_the_files_say_all(tmp_path: Path, monkeypatch: pytest.Mo
     folder = write_bag(tmp_path / "drive", [some(20), some(20)])
     whole = read(folder)
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.warns(ReadWarning, match=r"PyYAML, which is missing: pip install '\.\[rosbag2\]'"):
+    with pytest.warns(ReadWarning, match=r"PyYAML, which is not installed: pip install '\.\[rosbag2\]'"):
         assert read(folder) == whole
 
 
@@ -277,7 +277,10 @@ def test_types_come_from_folders_and_distributions(tmp_path: Path) -> None:
         b"\0\1\0\0" + (7).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_bytes(4, "little") + text("m")[4:]
     )
     path = write_database(tmp_path / "a.db3", [Message(0, 5, data)], [kind], schema=3)
-    with pytest.warns(ReadWarning, match=r"does not define my_msgs/msg/Pose, .* raw bytes; types= \(--types\)"):
+    with pytest.warns(
+        ReadWarning,
+        match=r"does not define my_msgs/msg/Pose, .* raw bytes; give the definitions with types= \(--types\)",
+    ):
         raw = read(path)
     assert [c.component for c in raw if c.times] == ["McapMessage:data"]
     share = tmp_path / "share" / "my_msgs" / "msg"
@@ -413,19 +416,19 @@ def test_places_that_are_no_recording(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Rosbag2Reader(tmp_path / "none.db3")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ReadError, match=r"the folder holds no recording of rosbag2"):
+    with pytest.raises(ReadError, match=r"the folder contains no recording of rosbag2"):
         read(tmp_path / "empty")
     write_bag(tmp_path / "drive", [some()])
     write_mcap(tmp_path / "drive" / "drive_1.mcap", some())
     (tmp_path / "drive" / "metadata.yaml").unlink()
-    with pytest.raises(ReadError, match=r"holds databases and MCAPs"):
+    with pytest.raises(ReadError, match=r"contains databases and MCAPs"):
         read(tmp_path / "drive")
     url = located("s3://bucket/drive/drive_0.db3")
-    with pytest.raises(UnsupportedError, match=r"SQLite needs a local copy"):
+    with pytest.raises(UnsupportedError, match=r"SQLite needs local files"):
         Rosbag2Source(str(url)).splits()
     other = write_bag(tmp_path / "other", [some()])
     (other / "metadata.yaml").write_text(metadata(["other_0.db3"]).replace('format: ""', "format: lz4"))
-    with pytest.raises(UnsupportedError, match=r"compressed with 'lz4'"):
+    with pytest.raises(UnsupportedError, match=r"compression 'lz4'"):
         read(other)
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "metadata.yaml").write_text("title: a folder of something else\n")
@@ -446,7 +449,7 @@ def test_inspect_and_verify(tmp_path: Path) -> None:
     verification = row.open(folder).verify()
     assert verification.faults == () and verification.rows
     (folder / "metadata.yaml").write_text(metadata(["drive_0.db3", "drive_1.db3"], count=99))
-    assert row.inspect(folder).facts["messages in metadata.yaml"] == "99, which is not what the files hold"
+    assert row.inspect(folder).facts["messages in metadata.yaml"] == "99, which differs from the files"
     data = bytearray((folder / "drive_1.db3").read_bytes())
     data[4096 * 2 : 4096 * 2 + 8] = bytes(8)
     (folder / "drive_1.db3").write_bytes(data)

@@ -79,7 +79,7 @@ def test_tags(raw: str, value: str) -> None:
     ("raw", "reason"),
     [
         ("", "not CBOR"),
-        ("0102", "there is more"),
+        ("0102", "there are more"),
         ("a2616101616101", "Duplicate"),
         ("61ff", "not CBOR"),
         ("a10102", "not CBOR"),
@@ -89,7 +89,7 @@ def test_tags(raw: str, value: str) -> None:
         ("9bffffffffffffffff", "not CBOR"),
         ("5b7fffffffffffffff", "not CBOR"),
         ("bb7fffffffffffffff", "not CBOR"),
-        ("c5821a7fffffff01" + "00", "there is more"),
+        ("c5821a7fffffff01" + "00", "there are more"),
     ],
 )
 def test_bad_messages(raw: str, reason: str) -> None:

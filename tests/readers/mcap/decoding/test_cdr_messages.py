@@ -43,10 +43,10 @@ def test_headers() -> None:
     )
     assert decoded.values.field("data").to_pylist() == ["a", "a", "b", "c", "", "", "abc"]
     assert decoded.bad.tolist() == [1, 2, 3, 7, 11, 12, 13]
-    assert "fewer than the header" in decoded.reasons[0]
-    assert "07 01 names no encoding" in decoded.reasons[1]
+    assert "fewer than its header" in decoded.reasons[0]
+    assert "07 01 is not a supported encoding" in decoded.reasons[1]
     assert decoded.reasons[3] == "data: the text is not UTF-8"
-    assert decoded.reasons[4] == "data: the string is longer than what is left of the message"
+    assert decoded.reasons[4] == "data: the string is longer than the rest of the message"
 
 
 @pytest.mark.parametrize(

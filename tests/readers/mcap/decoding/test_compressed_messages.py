@@ -41,7 +41,7 @@ def test_damage_is_said_of_the_right_message() -> None:
     decoded = Ros2Decoder("p/msg/T", TEXT).decode(*join(messages))
     assert decoded.bad.tolist() == [1, 2, 3, 4, 5, 6]
     assert "cannot be decompressed" in decoded.reasons[0]
-    assert "names no encoding" in decoded.reasons[4]
+    assert "is not a supported encoding" in decoded.reasons[4]
     assert decoded.values.to_pylist() == [{"n": 0, "s": "word"}, {"n": 7, "s": "word"}]
 
 

@@ -147,7 +147,7 @@ def test_what_is_left_over_is_damage(length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("wstring w", "wstring"), (f"p/E[] e\n{RULE}\nMSG: p/E\n", "cannot be counted")]
+    ("text", "words"), [("wstring w", "wstring"), (f"p/E[] e\n{RULE}\nMSG: p/E\n", "are not supported")]
 )
 def test_refused(text: str, words: str) -> None:
     with pytest.raises(SchemaError, match=words):

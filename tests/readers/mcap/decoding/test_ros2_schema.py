@@ -94,9 +94,9 @@ def test_messages_without_fields() -> None:
     [
         ("int32[ y", "neither a field nor a constant"),
         ("int32", "neither a field"),
-        ("foo bar baz", "nothing defines"),
-        ("THIS IS NOT A DEFINITION }{][", "nothing defines"),
-        ("other/Missing m", "nothing defines"),
+        ("foo bar baz", "undefined type"),
+        ("THIS IS NOT A DEFINITION }{][", "undefined type"),
+        ("other/Missing m", "undefined type"),
         ("int64 a\n---\nint64 b", "service"),
         ("int8 a\nint8 a", "twice"),
         ("int32<=5 a", "only strings have a bound"),
@@ -106,7 +106,10 @@ def test_messages_without_fields() -> None:
         (f"p/T again\n{RULE}\nMSG: p/T\np/msg/T x", "contains itself"),
         (f"p/A a\n{RULE}\nMSG: p/A\np/B b\n{RULE}\nMSG: p/B\np/A[] a", "contains itself"),
         (f"int8 a\n{RULE}\nIDL: p/A\nmodule p {{}}", "MSG"),
-        (f"p/A[1000000000] a\n{RULE}\nMSG: p/A\np/B[1000000000] b\n{RULE}\nMSG: p/B\nint8 x", "larger than any"),
+        (
+            f"p/A[1000000000] a\n{RULE}\nMSG: p/A\np/B[1000000000] b\n{RULE}\nMSG: p/B\nint8 x",
+            "larger than the largest",
+        ),
     ],
 )
 def test_refused(text: str, words: str) -> None:
