@@ -621,7 +621,7 @@ class LanceTable(LancePlace):
         """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` if one version is read."""
         if self.version is not None:
             raise UsageError(
-                f"this is version {self.version} of {self.title}, which stays as it is",
+                f"this is version {self.version} of {self.title}, which is read-only",
                 path=self.place,
                 hint="Open the table without a version to change it.",
             )

@@ -208,11 +208,11 @@ def test_what_is_taken(dataset: DatasetEntry, label: str) -> None:
 @pytest.mark.parametrize(
     ("chosen", "told"),
     [
-        ("ona", "dataset 'drives' has no segment 'ona', which is passed over. Did you mean 'one'?"),
-        (["one", "zzz"], "dataset 'drives' has no segment 'zzz', which is passed over."),
+        ("ona", "dataset 'drives' has no segment 'ona'; ignored. Did you mean 'one'?"),
+        (["one", "zzz"], "dataset 'drives' has no segment 'zzz'; ignored."),
         (
             pa.table({"rerun_segment_id": list("zyxwv")}),
-            "has no segment 'v', 'w', 'x' and 2 more, which is passed over.",
+            "has no segment 'v', 'w', 'x' and 2 more; ignored.",
         ),
     ],
     ids=str,

@@ -45,7 +45,7 @@ def test_places_that_are_no_catalog_cannot_be_reached(tmp_path: Path) -> None:
         CatalogClient(tmp_path / "file")
     (tmp_path / "store" / "versions").mkdir(parents=True)
     (tmp_path / "store" / "versions" / "00000001.json").write_text("{}")
-    with pytest.raises(ConnectionError, match="store of recordings, and no catalog"):
+    with pytest.raises(ConnectionError, match="store of recordings, not a catalog"):
         CatalogClient(tmp_path / "store")
 
 

@@ -190,7 +190,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
             "Could not find column",
         ),
         (lambda d: d.create_fts_search_index(column=TEXT, time_index="nope"), NotFoundError, "no index 'nope'"),
-        (lambda d: d.create_fts_search_index(column=VECTOR, time_index="frame"), ValueError, "and no texts"),
+        (lambda d: d.create_fts_search_index(column=VECTOR, time_index="frame"), ValueError, "not texts"),
         (
             lambda d: d.create_fts_search_index(column=TEXT, time_index="frame", base_tokenizer="zzz"),
             ValueError,
@@ -201,7 +201,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
             TypeError,
             "store_position",
         ),
-        (lambda d: d.create_vector_search_index(column=TEXT, time_index="frame"), ValueError, "and no vectors"),
+        (lambda d: d.create_vector_search_index(column=TEXT, time_index="frame"), ValueError, "not vectors"),
         (
             lambda d: d.create_vector_search_index(column=VECTOR, time_index="frame", num_sub_vectors=5),
             ValueError,

@@ -279,7 +279,7 @@ def test_sql_inserts_rows(client: CatalogClient, table: TableEntry) -> None:
     ]
     sql("INSERT OVERWRITE t SELECT id, 'only' FROM t WHERE id = 2")
     assert rows(table) == [(2, "only")]
-    with pytest.raises(UnsupportedError, match="SQL has no DELETE of a table of the catalog"):
+    with pytest.raises(UnsupportedError, match="SQL cannot DELETE a table of the catalog"):
         sql("DELETE FROM t WHERE id = 2")
     with pytest.raises(UsageError, match="the catalog's own table, which cannot be written"):
         sql("INSERT INTO __entries SELECT * FROM __entries")

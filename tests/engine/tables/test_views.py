@@ -453,7 +453,7 @@ def test_a_version_that_is_read_is_not_changed(tables: TableConnection) -> None:
         lambda: old.refresh(executor="inline"),
     ]
     for change in changes:
-        with pytest.raises(ValueError, match=r"this is version [12] of table '[av]', which stays as it is"):
+        with pytest.raises(ValueError, match=r"this is version [12] of table '[av]', which is read-only"):
             change()
         assert (newest.version, view.version) == (3, 2)
 
