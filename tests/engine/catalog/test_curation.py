@@ -165,7 +165,7 @@ def test_a_sample_depends_on_the_seed_and_not_on_the_order_of_registration(
 def test_what_cannot_be_sampled(dataset: DatasetEntry, client: CatalogClient) -> None:
     with pytest.raises(UsageError, match="by: there is no column 'weather'"):
         dataset.sample(2, by="weather")
-    with pytest.raises(UsageError, match="has a size, and one alone"):
+    with pytest.raises(UsageError, match="needs exactly one of n and fraction"):
         dataset.sample()
     with pytest.warns(ReadWarning, match="there are 0 rows"):
         assert client.create_dataset("empty").sample(2).segment_ids() == []

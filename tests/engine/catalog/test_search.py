@@ -166,7 +166,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
     assert distances == sorted(distances)
     assert abs(distances[0]) < 1e-6
     assert dataset.search_vector(vectors(1, 20)[4].tolist(), VECTOR, 2).count() == 2
-    with pytest.raises(ValueError, match="the query has 2 numbers, and vectors of /emb:Emb:vec have 32"):
+    with pytest.raises(ValueError, match="the query has 2 numbers, but vectors of /emb:Emb:vec have 32"):
         dataset.search_vector([1.0, 2.0], VECTOR, 3)
     with pytest.raises(NotFoundError, match="Component path '/sc:Scalars:scalars' not found"):
         dataset.search_vector([1.0], "/sc:Scalars:scalars", 3)

@@ -277,7 +277,7 @@ CALLS = {
     "tables plan numbers.lance doubled --module doubling --recompute-stale": (0, "1 task"),
     "tables backfill numbers.lance doubled --module doubling --recompute-stale --executor inline": (0, "3 rows"),
     "tables backfill numbers.lance doubled --module doubling --recompute-stale --where a>1": (2, "give one of them"),
-    "tables refresh numbers.lance": (2, "is no view"),
+    "tables refresh numbers.lance": (2, "is not a view"),
     "tables refresh view.lance --dry-run": (0, "view: 3 rows to compute, 3 to go"),
     "tables refresh view.lance --dry-run --json --src-version 1": (0, '"total_rows_pending": 3'),
     "tables refresh view.lance --module doubling --executor inline": (0, "view: 3 rows computed (job "),

@@ -116,7 +116,7 @@ def test_a_table_refuses_a_function_that_does_not_fit_its_columns(tmp_path: Path
     for function in (x, y):
         with pytest.raises(ValueError, match=r"its parameter 'a' is annotated as (int|float), and the column"):
             table.add_columns({"c": function})
-    with pytest.raises(ValueError, match="its parameter 'a' is annotated as int, and the column 'a' is of type double"):
+    with pytest.raises(ValueError, match="its parameter 'a' is annotated as int, but the column 'a' has type double"):
         table.search(None).select({"c": x}).to_arrow()
     assert table.schema.names == ["a", "b"] and table.version == 1
 
