@@ -125,11 +125,11 @@ class MetricsCollector:
         return self._queries[-1] if self._queries else None
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all queries."""
         self._queries.clear()
 
     def add(self, metrics: QueryMetrics) -> None:
-        """Take another query."""
+        """Add a query."""
         self._queries.append(metrics)
 
 
@@ -138,7 +138,7 @@ _open: ContextVar[tuple[MetricsCollector, ...]] = ContextVar("chunkmill_query_me
 
 @contextlib.contextmanager
 def query_metrics() -> Iterator[MetricsCollector]:
-    """Collect metrics of queries whose frames are made by ``reader`` within the block, also if they are executed later.
+    """Collect metrics of queries by ``reader`` calls within the block, also if their frames are executed later.
 
     Each execution of such a frame counts as a query, also if it ends early (``limit``) or fails. Blocks can be nested:
     the outer block collects all queries, the inner one only its own. The block applies to the current context
@@ -169,7 +169,7 @@ _STEP: Final = 0.002
 
 
 class Measuring:
-    """The collectors that a reader's frame was made for."""
+    """The collectors of a reader's frame."""
 
     def __init__(self, dataset_id: str = "") -> None:
         self.dataset_id = dataset_id
@@ -182,7 +182,7 @@ class Measuring:
         predicate: pc.Expression | None,
         filters: Sequence[Term],
     ) -> MeasuredScan | None:
-        """Return the measured execution that is about to begin; None without a collector.
+        """Return the measured execution of a new scan, or None without a collector.
 
         ``predicate`` is the part of DataFusion's ``filters`` that the kernel evaluates.
         """

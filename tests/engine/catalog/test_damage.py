@@ -35,7 +35,7 @@ def test_two_entries_of_one_name_are_damage(tmp_path: Path) -> None:
     data = client._log._files.read(1)
     data["entries"][1]["name"] = "a"
     client._log._files.create(2, json.loads(json.dumps(data)))
-    with pytest.raises(ReadError, match="one name"):
+    with pytest.raises(ReadError, match="the same name"):
         client.entries()
 
 

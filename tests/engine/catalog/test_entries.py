@@ -96,7 +96,7 @@ def test_a_store_is_adopted_where_it_lies(client: CatalogClient, tmp_path: Path)
     dataset = client.create_dataset("drives", url=tmp_path / "lake" / "old")
     assert dataset.segment_ids() == ["a"]
     assert client.create_dataset("drives", url=tmp_path / "lake" / "old", exist_ok=True) == dataset
-    with pytest.raises(AlreadyExistsError, match="'drives' already"):
+    with pytest.raises(AlreadyExistsError, match="already belongs to entry 'drives'"):
         client.create_dataset("again", url=tmp_path / "lake" / "old")
     with pytest.raises(SourceMissingError, match="no store"):
         client.create_dataset("none", url=tmp_path / "nowhere")

@@ -187,7 +187,9 @@ def test_a_damaged_neighbour_keeps_its_file_and_the_report_says_so(lake: Path) -
     stays = [item for item in report.remaining if item.is_below]
     assert {item.place for item in stays} == {str(place)} and "'bob'" in stays[0].reason
     assert GOING not in dataset.segment_ids()
-    assert [item.reason for item in report.remaining if "the search index of /base/notes:text is gone" in item.reason]
+    assert [
+        item.reason for item in report.remaining if "the search index of /base/notes:text was removed" in item.reason
+    ]
 
 
 def test_who_reads_what_is_forgotten_gets_an_error(lake: Path) -> None:

@@ -238,7 +238,7 @@ def test_calls_that_are_wrong(dataset: DatasetEntry, call: Any, error: type[Exce
         (
             lambda d: d.create_vector_search_index(column="/a:no", time_index="t", target_partition_num_rows=0),
             UsageError,
-            "target_partition_num_rows is at least 1",
+            "target_partition_num_rows must be at least 1",
         ),
         (
             lambda d: d.create_vector_search_index(column="/a:no", time_index="t", distance_metric="zz"),

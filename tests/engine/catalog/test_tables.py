@@ -230,7 +230,7 @@ def test_rows_that_do_not_fit_are_refused_whole(client: CatalogClient, table: Ta
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         table.append(pa.RecordBatchReader.from_batches(SCHEMA, failing()))
-    with pytest.raises(WriteError, match="'id' has nulls, and may have none"):
+    with pytest.raises(WriteError, match="'id' has nulls, but must not have any"):
         strict.append(v="x")
     with pytest.raises(UsageError, match="two columns of the name 'id'"):
         table.append(pa.table([pa.array([1], pa.int32())] * 2, names=["id", "id"]))

@@ -143,7 +143,7 @@ def test_rows_without_ids_that_last_are_not_compared(client: CatalogClient, tmp_
     lance.write_dataset(pa.table({"a": [1]}), tmp_path / "other")
     table = client.register_table("other", str(tmp_path / "other"))
     assert table.list_versions().to_pylist()[0]["author"] is None
-    with pytest.raises(UnsupportedCallError, match="have no ids that last"):
+    with pytest.raises(UnsupportedCallError, match="has no stable row ids"):
         table.diff(1)
 
 

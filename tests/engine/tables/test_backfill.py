@@ -127,9 +127,9 @@ def test_wrong_calls_are_told_as_recorded(table: Table) -> None:
         table.backfill([])
     with pytest.raises(ValueError, match=r"Metadata is None, cannot find key virtual_column\.udf"):
         table.backfill("a")
-    with pytest.raises(UsageError, match="'zz >' is no condition"):
+    with pytest.raises(UsageError, match="'zz >' is an invalid condition"):
         table.backfill("doubled", where="zz >")
-    with pytest.raises(UsageError, match="'zz > 1' is no condition"):
+    with pytest.raises(UsageError, match="'zz > 1' is an invalid condition"):
         table.plan_backfill("doubled", where="zz > 1")
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         table.backfill("doubled", colour=1)

@@ -104,7 +104,7 @@ def test_a_job_whose_version_goes_under_it_may_run_again(table: Table, monkeypat
             before.setattr(JobTable, "running", lambda self: [])
             table.cleanup_old_versions(NOW)
         assert versions(table) == [table.version]
-        with pytest.raises(JobFailedError, match="was removed before it was said") as failed:
+        with pytest.raises(JobFailedError, match="was removed before its use was recorded") as failed:
             ended()
     assert isinstance(failed.value.__cause__, ReadError) and failed.value.__cause__.transient
     table.backfill("third")

@@ -198,7 +198,7 @@ def test_a_module_that_is_not_listed_is_not_imported(package: Path) -> None:
         ["lake_functions."],
     ):
         with pytest.raises(
-            UsageError, match=r"'lake_functions.columns' is not in the list of those that may be imported"
+            UsageError, match=r"'lake_functions.columns' is not in the list of modules that may be imported"
         ) as e:
             resolve(made, allowed)
         assert (

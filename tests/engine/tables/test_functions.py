@@ -229,9 +229,9 @@ def test_functions_of_arrays_and_batches_need_a_type() -> None:
     def arrays(a: pa.Array) -> int: ...
     def batches(a: pa.RecordBatch) -> int: ...
 
-    with pytest.raises(UsageError, match=r"UDF 'arrays' takes pyarrow\.Arrays, and the type"):
+    with pytest.raises(UsageError, match=r"UDF 'arrays' takes pyarrow\.Arrays, so the type"):
         udf(arrays)
-    with pytest.raises(UsageError, match=r"UDF 'batches' takes a pyarrow\.RecordBatchs?, and the type"):
+    with pytest.raises(UsageError, match=r"UDF 'batches' takes a pyarrow\.RecordBatchs?, so the type"):
         udf(batches)
 
 
@@ -330,7 +330,7 @@ def test_functions_that_are_no_columns_are_refused() -> None:
         udf(later)
     with pytest.raises(UsageError, match="UDF 'nothing' has no parameter"):
         udf(nothing)
-    with pytest.raises(UsageError, match="UDF 'keyword' wants 'a' by keyword"):
+    with pytest.raises(UsageError, match="UDF 'keyword' has the keyword-only parameter 'a'"):
         udf(keyword)
     with pytest.raises(UsageError, match=r"UDF 'both' mixes pyarrow\.Array and row values"):
         udf(both)
@@ -393,10 +393,10 @@ def test_options_are_kept_and_checked() -> None:
         ({"num_cpus": float("nan")}, ValueError, "num_cpus is nan"),
         ({"memory": 1.5}, TypeError, "memory must be a number, not 1.5"),
         ({"memory": True}, TypeError, "memory must be a number, not True"),
-        ({"min_checkpoint_size": 0}, ValueError, "cannot be less than 1"),
+        ({"min_checkpoint_size": 0}, ValueError, "must be at least 1"),
         ({"max_checkpoint_size": 2, "min_checkpoint_size": 3}, ValueError, "max_checkpoint_size 2 is less than"),
         ({"timeout": 0}, ValueError, "timeout is 0 seconds"),
-        ({"timeout": "1"}, TypeError, "timeout is a number"),
+        ({"timeout": "1"}, TypeError, "timeout must be a number"),
         ({"on_error": Skip(), "error_handling": Skip()}, ValueError, "two names of the same argument"),
         ({"checkpoint_size": 2, "batch_size": 3}, ValueError, "two names of the same argument"),
         ({"on_error": [ValueError]}, TypeError, "on_error must be a list of Retry, Skip and Fail, but has"),
@@ -436,7 +436,7 @@ def test_unpacked_functions_give_several_columns() -> None:
         return Size(a, a)
 
     assert UnpackedUDF(sized, prefix="img_").prefix == "img_"
-    with pytest.raises(UsageError, match="UDF 'doubled' gives one column"):
+    with pytest.raises(UsageError, match="UDF 'doubled' returns one column"):
         UnpackedUDF(doubled)
     with pytest.raises(TypeError, match="argument 'udf'"):
         UnpackedUDF(len)

@@ -64,7 +64,7 @@ def test_a_policy_without_classes_is_for_all_errors_that_tell_of_a_row(kind: typ
     ("make", "kind", "said"),
     [
         (lambda: Skip("ValueError"), TypeError, "Skip needs exception classes, not 'ValueError'"),
-        (lambda: Retry(KeyboardInterrupt), TypeError, "Retry wants classes of exceptions"),
+        (lambda: Retry(KeyboardInterrupt), TypeError, "Retry needs exception classes"),
         (lambda: Skip(match="("), UsageError, r"match='\(' is not a regular expression"),
         (lambda: Skip(match=5), TypeError, "a regular expression as text, not 5"),
         (lambda: Retry(backoff="slow"), UsageError, "backoff must be 'exponential', 'fixed' or 'linear', not 'slow'"),
@@ -298,7 +298,7 @@ def test_an_error_without_a_text_is_told() -> None:
 )
 def test_anything_else_is_no_failure(change: dict) -> None:
     data = RowFailure.of(ValueError("x"), 1).to_dict()
-    with pytest.raises(ValueError, match=r"failure of a row|isoformat"):
+    with pytest.raises(ValueError, match=r"row failure|isoformat"):
         RowFailure.from_dict({**data, **change})
     for other in (None, [], {}, {"error_type": "x"}):
         with pytest.raises(ValueError, match="not a failure of a row"):

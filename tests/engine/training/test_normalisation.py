@@ -194,7 +194,7 @@ def test_the_catalog_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError, match="'other' keeps no statistics"):
         Normalisation.of(source, "frame", fields, table="other")
     by_code = {"joints": Field(JOINTS, NumericDecoder(), select=Selector(".").pipe(lambda v: v))}
-    with pytest.raises(UsageError, match="functions of Python"):
+    with pytest.raises(UsageError, match="Python functions"):
         Normalisation.of(source, "frame", by_code, table="statistics")
 
 

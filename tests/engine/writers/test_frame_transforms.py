@@ -135,7 +135,7 @@ def test_transforms_on_another_clock(tmp_path: Path) -> None:
     ("more", "message"),
     [
         ({"transform": {"kind": "pose"}}, "values have 3 numbers, and a pose has 7"),
-        ({"transform": {"kind": "place"}}, r"transform\.kind: 'place' is none of point, vector, rotation, pose"),
+        ({"transform": {"kind": "place"}}, r"transform\.kind: 'place' is not one of point, vector, rotation, pose"),
         ({"transform": {"source": "x"}}, r"transform\.source: there is no such key; did you mean 'source_frame'"),
         ({"transform": {"entities": []}}, r"entities: \[\] is not a list of entities"),
         ({"dtype": "int32"}, "transform: it makes numbers, which int32 has not"),

@@ -122,7 +122,7 @@ def _still(child: str) -> LazyChunkStream:
             {"columns": ["/a", {"entity": "/b", "rul": "linear"}]},
             r"columns\.1\.rul: there is no such key; did you",
         ),
-        ({"columns": ["/a", "/b"], "dtype": "video"}, "a frame has one video, of one column"),
+        ({"columns": ["/a", "/b"], "dtype": "video"}, "a frame has a single video, from a single column"),
         ({"columns": ["/a", "/b"], "dtype": "int32", "rule": "linear"}, "linear makes values between two"),
         ({"columns": ["/a", "/b"], "shape": [2], "names": ["a"]}, "names: there are 1 for 2 numbers"),
     ],

@@ -501,7 +501,7 @@ def test_folders_that_are_allowed_are_read_by_a_client_and_not_by_a_server(world
     assert served.get_table("clone").reader().count() == 3
     with pytest.raises(Exception, match="a file outside"):
         served.get_table("blob").reader().to_pydict()
-    with pytest.raises(UsageError, match="allow is a list"):
+    with pytest.raises(UsageError, match="allow must be a list"):
         connect(str(tmp_path), allow=str(world.outside))
 
 
@@ -578,7 +578,7 @@ def test_uploads_are_recordings_and_tables(tmp_path: Path, key: str, data: bytes
     uploads = Uploads(tmp_path)
     upload = uploads.begin(key)
     upload.write(data)
-    with pytest.raises(UsageError, match="is no RRD"):
+    with pytest.raises(UsageError, match="is not an RRD"):
         upload.publish()
     upload.discard()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -589,7 +589,7 @@ def test_an_upload_in_parts_is_a_recording_or_of_a_table(tmp_path: Path) -> None
     part = parts.begin(1)
     part.write(b"#!/bin/sh")
     part.publish()
-    with pytest.raises(UsageError, match="is no RRD"):
+    with pytest.raises(UsageError, match="is not an RRD"):
         parts.join("a.sh", {1: part.etag}, None, 100, lambda: None)
     assert not (tmp_path / "uploads" / "a.sh").exists()
 

@@ -274,8 +274,11 @@ def test_options_are_read(tmp_path: Path) -> None:
         ('issuer = "i"\naudience = "a"\njwks = "k"\npermissions = {}\nalgorithms = ["HS256"]', "wrong: algorithms"),
         ('issuer = "i"\naudience = "a"\njwks = "k"\npermissions = {}\nalgorithms = ["none"]', "wrong: algorithms"),
         ('issuer = "i"\naudience = "a"\njwks = "k"\npermissions = {}\nscope = "x"', "unknown: scope"),
-        ('issuer = "i"\naudience = "a"\njwks = "http://example.org/k"\npermissions = {}', "by https or from a file"),
-        ('issuer = "i"\naudience = "a"\njwks = "file:///etc/k"\npermissions = {}', "by https or from a file"),
+        (
+            'issuer = "i"\naudience = "a"\njwks = "http://example.org/k"\npermissions = {}',
+            "at an https URL or in a file",
+        ),
+        ('issuer = "i"\naudience = "a"\njwks = "file:///etc/k"\npermissions = {}', "at an https URL or in a file"),
     ],
 )
 def test_options_that_are_wrong_are_told(tmp_path: Path, text: str, reason: str) -> None:

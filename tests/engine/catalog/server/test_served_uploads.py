@@ -161,7 +161,7 @@ def test_an_upload_in_parts_is_bounded_and_leaves_nothing(
         {"part_number": number, "etag": put_part(port, request.url, bytes(5 << 20))[2]}
         for number, request in ((1, first), (2, second))
     ]
-    with pytest.raises(UsageError, match="more than the 8388608"):
+    with pytest.raises(UsageError, match="more than the limit of 8388608"):
         call("CompleteMultipartUpload", **token, parts=told)
     for wrong in (first.url.removeprefix("/upload/").encode(), b"", b"\xff"):
         for name in ("GetMultipartUploadPartGrants", "CompleteMultipartUpload", "AbortMultipartUpload"):
