@@ -98,7 +98,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         Raises
         ------
         TypeError
-            They are something else.
+            ``segment_ids`` has another type.
         ValueError
             The table has no such column.
         """
@@ -115,7 +115,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         Raises
         ------
         TypeError
-            They are neither strings nor a filter.
+            An expression is neither a string nor a filter.
         """
         several: Any = exprs.to_exprs() if hasattr(exprs, "to_exprs") else exprs
         added = (exprs,) if isinstance(exprs, str) else tuple(several)
@@ -168,7 +168,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         Raises
         ------
         ValueError
-            One of them has no such column.
+            A table lacks the column ``join_key``.
         """
         segments = frame_of(self.segment_rows())
         if join_meta is None:
@@ -252,7 +252,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         TypeError
             ``using_index_values`` has values that are not index values.
         ValueError
-            The index or the executor does not exist; or index values are duplicates, or passed without an index.
+            The index or the executor does not exist; or index values have duplicates, or are given without an index.
         """
         from ..frames import QueryFrame
 
@@ -573,15 +573,15 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
             an index, non-null filters) do not read chunks. Copies always have times. An incompletely readable file gets
             no times, with a ``ReadWarning``.
         executor
-            ``spark`` or ``inline``. By default this process reads footers if that takes less than 20 s, as of 20,000
-            files on a disk.
+            ``spark`` or ``inline``. By default this process reads the footers if that takes less than 20 s (about
+            20,000 files on a disk).
 
         Raises
         ------
         NotFoundError
             There is no such file.
         AlreadyExistsError
-            With ``on_duplicate="error"``, one of the layers exists already.
+            A layer already exists, with ``on_duplicate="error"``.
         ValueError
             A path is relative; there are no URIs; the numbers of layers and URIs differ; or two files have the same
             layer of the same segment.

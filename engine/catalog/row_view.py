@@ -102,7 +102,7 @@ class RowView(ABC):
         return self._within(round(float(start) * 1e9), round(float(end) * 1e9))
 
     def filter_index_values(self, values: IndexValuesLike) -> Self:
-        """The rows at those of these index values that the data has; see :meth:`using_index_values`."""
+        """The logged rows at these index values; see :meth:`using_index_values`."""
         return self._with(rows=replace(self._query.rows, values=self._values(values)))
 
     def filter_is_not_null(self, column: AnyComponentColumn) -> Self:

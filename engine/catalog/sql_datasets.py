@@ -217,7 +217,7 @@ class ReaderFunction:
             if not name:
                 if number >= len(_POSITIONAL) or len(arguments) < number:
                     raise UsageError(
-                        f"reader: argument {number + 1} has no name", hint=f"Give it one of {', '.join(ARGUMENTS)}."
+                        f"reader: argument {number + 1} has no name", hint=f"Name it: {', '.join(ARGUMENTS)}."
                     )
                 name = _POSITIONAL[number]
             name = "fill_latest_at" if name == "fill" else name

@@ -205,7 +205,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
         The key consists of all fields with the metadata ``{"rerun:is_table_index": "true"}``. The whole row is
         replaced: missing columns become null. A null equals no key. Concurrent upserts of one key result in one row.
-        Parameters and errors are those of :meth:`append`, and::
+        Parameters and errors are those of :meth:`append`, and the following.
 
         Raises
         ------
@@ -219,10 +219,11 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
     @changing
     def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Set values in the rows with the same key, in one commit; append none.
+        """Set values in the rows with the same key, in one commit. Append no rows.
 
         Pass rows with the key of :meth:`upsert` and the columns to change; the table keeps its other values. Rows with
-        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and
+        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and the
+        following.
 
         Raises
         ------

@@ -529,7 +529,7 @@ class DatasetEntry(Entry):
         return DataFusionTable("search_fts", self._entry.search_fts(query, column))
 
     def search_vector(self, query: Any, column: AnyComponentColumn, top_k: int) -> DataFusionTable:
-        """Search an indexed component for the vectors nearest to one."""
+        """Search an indexed component for the vectors nearest to a vector."""
         return DataFusionTable("search_vector", self._entry.search_vector(query, column, top_k))
 
     # --- upkeep

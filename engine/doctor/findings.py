@@ -43,7 +43,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "clock-drift": FaultKind(
         "warning",
         "two clocks move apart",
-        "Synchronise the clocks of the devices (PTP, NTP), or align by one of the timelines only.",
+        "Synchronise the clocks of the devices (PTP, NTP), or align by only one of the timelines.",
     ),
     "time-outlier": FaultKind(
         "error",
@@ -57,8 +57,8 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     ),
     "duplicate-times": FaultKind(
         "warning",
-        "rows in a burst have one time",
-        "Check the driver: it stamps what it has buffered with the time of sending.",
+        "rows of a burst have the same time",
+        "Check the driver: it stamps buffered data with the time of sending.",
     ),
     "gap": FaultKind(
         "warning", "rows are missing", "Leave the gap out of training and averages; check the network and the disk."

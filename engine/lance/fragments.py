@@ -106,7 +106,7 @@ class FragmentReader:
             }
 
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
-        """Return Lance's numbers of columns. They differ from those of earlier columns with the same names."""
+        """Return Lance's numbers of columns. Earlier columns with the same names have other numbers."""
         ids = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
         return tuple(ids.get(column, -1) for column in columns)
 

@@ -81,7 +81,7 @@ class _Links(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """The allowed places, beside a table's own folder, of the table's files. The object can be pickled.
+    """The places, besides a table's own folder, that the table's files may be in. The object can be pickled.
 
     It caches the checked folders and files of tables. A check reads the times of change of a few folders, and takes
     0.06 ms.

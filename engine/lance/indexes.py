@@ -197,7 +197,7 @@ class IndexTable(LancePlace):
             return made
 
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
-        """Return the matching rows of a version, without those of some layers."""
+        """Return the matching rows of a version, without the rows of some layers."""
         with self.reading():
             dataset = self.admitted(_kept(self.address, version, tuple((self.storage_options or {}).items())))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]

@@ -133,7 +133,7 @@ class TimesDirectory:
         return np.where(has_some, behind, -1)
 
     def to_bytes(self) -> bytes:
-        """The directory as it is stored after its pieces."""
+        """The bytes of the directory, which are stored after its pieces."""
         pieces = np.empty(len(self.sizes), dtype=_PIECE)
         pieces["offset"], pieces["size"] = self.offsets, self.sizes
         pieces["digest"] = np.frombuffer(b"".join(self.digests), dtype=f"V{DIGEST_SIZE}")

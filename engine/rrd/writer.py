@@ -85,7 +85,7 @@ class Output:
             self.flush()
 
     def copy(self, source: PositionalFile, offset: int, size: int, *, what: str, many: int | None = None) -> None:
-        """Append ``size`` bytes of ``source``. The kernel (or a store: ``many``) copies large ranges."""
+        """Append ``size`` bytes of ``source``. The kernel copies large ranges, or an object store does (``many``)."""
         if isinstance(self._file, Upload) and size >= (many or SMALLEST_PART) and not source.is_local:
             self.flush()
             if self._file.copy(ObjectUrl.of(source.path), source.version, offset, size):

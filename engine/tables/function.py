@@ -112,7 +112,7 @@ MARK: Final = "virtual_column"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UDF:
-    """A function that computes one or several columns; made by :func:`udf`.
+    """A function that computes one or several columns, created by :func:`udf`.
 
     ``kind`` is the way of calling it, ``inputs`` are its input columns in order (None: all). ``data_type`` is the type
     of its result: a struct for several columns, the ``outputs``. ``digest`` is the digest of its code
@@ -216,8 +216,8 @@ class UDF:
         """Return the column, or the struct of columns, for a batch with the input columns: by name, or in order.
 
         Raises the function's errors, with a note of the row for functions of rows, and ``FunctionResultError`` unless
-        it returns one value of ``data_type`` for each row. A row that exceeds ``timeout`` raises a ``TimeoutError``: in
-        a process's main thread at once, elsewhere when it ends.
+        it returns one value of ``data_type`` for each row. A row that exceeds ``timeout`` raises a ``TimeoutError``:
+        immediately in a process's main thread, elsewhere when the row ends.
         """
         return compute_batch(
             self._callable,

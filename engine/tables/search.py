@@ -165,7 +165,7 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
         reason = (
             f"there are several columns of vectors, {', '.join(names)}" if names else "there is no column of vectors"
         )
-        raise UsageError(reason, hint="Name one, as vector_column_name=." if names else None)
+        raise UsageError(reason, hint="Choose a column by vector_column_name=." if names else None)
     return str(names[0])
 
 
@@ -378,7 +378,7 @@ class TableQuery:
 
     @property
     def is_ranked(self) -> bool:
-        """Return whether rows come in another order than the table's."""
+        """Return whether the order of rows differs from the table's."""
         return self.is_hybrid or self.near is not None or self.words is not None
 
     # --- answers

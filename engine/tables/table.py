@@ -95,7 +95,7 @@ class Table(TableVersions, TableCuration):
     place
         A folder, or a URL of an object store.
     name
-        Its name; by default the last part of its place, without ``.lance``.
+        The name of the table; by default the last part of ``place``, without ``.lance``.
     udf_modules
         The modules with functions that column definitions may name; by default those of ``CHUNKMILL_UDF_MODULES``.
     executor
@@ -219,8 +219,8 @@ class Table(TableVersions, TableCuration):
     ) -> None:
         """Change columns in the rows that match an SQL condition, in one commit.
 
-        Computed values of these rows stay as they are: :meth:`plan_backfill` counts them as stale, and
-        ``backfill(column, recompute_stale=True)`` computes them again.
+        Computed values of these rows stay unchanged: :meth:`plan_backfill` counts them as stale, and ``backfill(column,
+        recompute_stale=True)`` computes them again.
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class Table(TableVersions, TableCuration):
             A column exists already; an input does not exist or is of another type; or the form does not suit the
             function.
         TypeError
-            ``transforms`` is none of these.
+            ``transforms`` has another type.
         """
         if args or kwargs:
             raise TypeError("add_columns() takes the columns as one argument")
@@ -313,7 +313,7 @@ class Table(TableVersions, TableCuration):
     def backfill(self, job: PreparedJob[BackfillJobResult]) -> BackfillJobResult:
         """Compute the missing values of a column, and wait for the end.
 
-        Guarantee: a row has its new value or the one before. Commits are permanent, and checkpoints keep uncommitted
+        Guarantee: a row has its new value or the previous one. Commits are permanent, and checkpoints keep uncommitted
         values for the next run. Rows written meanwhile stay null.
 
         Parameters
@@ -340,21 +340,19 @@ class Table(TableVersions, TableCuration):
             How long to wait.
         min_checkpoint_size, max_checkpoint_size, checkpoint_size, batch_size
             Rows of a batch: the fewest, the most, and the first; later batches take about 10 s. ``checkpoint_size`` is
-            the default of ``max_checkpoint_size``. ``batch_size`` is its older name; 0 means all rows that are read at
-            once.
+            the default of ``max_checkpoint_size``. ``batch_size`` is its older name; 0 means all rows of one read.
         batch_checkpoint_flush_interval_seconds
-            Seconds of work that a kill may cost, 5 by default; 0 keeps every batch as soon as it is done.
+            The seconds of work that a kill may lose, 5 by default; 0 stores every batch at once.
         blob_read_strategy
             ``auto`` and ``range`` read blobs in ranges, with the other columns; ``legacy`` does the same.
         blob_read_buffer_size
-            Bytes that are read at once, of blobs and of everything else: 4 MiB by default, 32 MiB with a
-            ``checkpoint_size``.
+            The bytes of one read: 4 MiB by default, 32 MiB with a ``checkpoint_size``.
         _enable_job_tracker_saves
             Whether to record the job in the table's folder.
         job_id
             The id of the job; by default a new one.
         commit_granularity
-            Fragments of a commit: by default 64, or a twentieth if that is more; None: one commit.
+            The fragments of a commit: by default 64, or a twentieth of all if that is more. None: one commit.
         read_version
             The version to read.
         task_size
@@ -364,16 +362,17 @@ class Table(TableVersions, TableCuration):
         recompute_stale
             Also compute rows that were updated after their computation; by default they keep their values.
         executor, progress
-            As pipelines take them.
+            As for pipelines.
 
         Raises
         ------
         ValueError
             The column does not exist or has no function, or ``where`` is not a condition.
         JobFailedError
-            The function failed, and no policy skips that. A ``RuntimeError``, caused by the function's error.
+            The function failed, and no policy skips the error. It is a ``RuntimeError``, caused by the function's
+            error.
         TimeoutError
-            The job is not done in time. It continues.
+            The job is not done after ``timeout``. It continues.
         """
         if job.timeout is None:
             return job.run()  # in this thread, where Ctrl-C reaches the function
@@ -478,7 +477,7 @@ class Table(TableVersions, TableCuration):
         RuntimeError
             The source has no stable row ids, and ``src_version`` is not the view's version of the source.
         JobFailedError
-            A function failed, and no policy skips that. A ``RuntimeError``, caused by the function's error.
+            A function failed, and no policy skips the error. It is a ``RuntimeError``, caused by the function's error.
         """
         return job.run()  # in this thread, where Ctrl-C reaches the function
 

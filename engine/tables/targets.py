@@ -278,11 +278,10 @@ def remember(udf: UDF) -> None:
 def resolve(definition: Definition, udf_modules: Collection[str] = ()) -> UDF:
     """The function of a definition, with its inputs.
 
-    The function is one that this process has registered, one in its main module, or one in a module that is imported
-    for it. A module is imported only if ``udf_modules``, or the environment variable ``CHUNKMILL_UDF_MODULES``
-    (comma-separated), names it or a package around it. Naming a package lets anyone who writes a table import any
-    module in it. Only a ``UDF`` of the definition's name and digest is used. Raises a ``UsageError`` that names the
-    missing part.
+    The function is registered in this process, or is in its main module or in a module that is imported for it. A
+    module is imported only if ``udf_modules``, or the environment variable ``CHUNKMILL_UDF_MODULES`` (comma-separated),
+    names it or a package around it. Naming a package lets anyone who writes a table import any module in it. Only a
+    ``UDF`` of the definition's name and digest is used. Raises a ``UsageError`` that names the missing part.
     """
     place = (definition.module, definition.qualname, definition.digest)
     udf = _known.get(place)

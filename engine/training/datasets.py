@@ -311,7 +311,7 @@ class IterableSamples(IterableDataset[Any]):
         part = self.part._replace(worker=number, workers=count, done=done)
         if (done or within) and self._resumed_by != self._reader_of(part):
             raise UsageError(
-                f"the state is of one of several readers (ranks, workers, samples a step: {self._resumed_by}), and here"
+                f"the state is of one reader of several (ranks, workers, samples a step: {self._resumed_by}), and here"
                 f" they are {self._reader_of(part)}",
                 hint="The state of a loader() is for all readers: any number of ranks and workers can continue from "
                 "it.",

@@ -165,7 +165,7 @@ class ImageDecoder:
 
     For ``EncodedImage:blob``: JPEG, PNG and the other formats of Pillow. For ``Image:buffer``, ``DepthImage:buffer``
     and ``SegmentationImage:buffer``: all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which
-    is also read. Pictures with one or four channels keep them. BGR, YUV and Bayer patterns become RGB.
+    is also read. One and four channels stay. BGR, YUV and Bayer patterns become RGB.
 
     Parameters
     ----------

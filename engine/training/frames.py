@@ -282,19 +282,19 @@ def samples_frame(
     epoch
         The number of the epoch.
     batch_size
-        The batch size of the :class:`IterableSamples` whose order you want.
+        The batch size of the :class:`IterableSamples` with the same order.
     partitions
-        The number of tasks. By default a task has some thousand places, as blocks that two tasks need are read twice.
+        The number of tasks. By default a task has some thousand places, because blocks of two tasks are read twice.
     spark
-        The session to use, by default the one that is there, or a new one.
+        The session to use, by default the active one, or a new one.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them; and for a field that has the name of another column, and values that
-        Spark has no type for.
+        As in :meth:`SampleIndex.build`; also for a field with the name of another column, and for values without a
+        Spark type.
     ReadError
-        Recordings are damaged, or not there any more.
+        Recordings are damaged or missing.
 
     Examples
     --------

@@ -105,8 +105,8 @@ class NoShuffle:
 class SampleShuffle:
     """A random permutation of all samples.
 
-    For video, use :class:`BlockShuffle`: here, each sample is decoded from its key frame again, unless samples of one
-    group of pictures happen to be close.
+    For video, use :class:`BlockShuffle`: here, each sample is decoded from its key frame again, unless the samples of
+    its group of pictures happen to be near.
     """
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002

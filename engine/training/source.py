@@ -88,8 +88,8 @@ class DataSource:
     TypeError
         ``dataset`` has another type, or ``episodes`` is not a table.
     ValueError
-        ``keep`` is no name of a tag, the dataset is one as of another version, it is a store, or it is empty. Or
-        ``episodes`` lacks columns.
+        ``keep`` is not a valid tag, or the dataset is at another version, a store, or empty; or ``episodes`` lacks
+        columns.
 
     Examples
     --------

@@ -89,10 +89,10 @@ def write_lerobot(
         ``"skip"`` skips a recording that is damaged or does not fit the specification; the report has the error as the
         reason. A later run tries it again if it was replaced.
     episodes
-        A table with one episode per row, such as the events of ``dataset.find``: of Arrow, of a catalog, or a data
-        frame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start`` and
-        ``end``, times on the timeline of the features, both inclusive, or null for the ends of the recording; and
-        optionally ``task``. Recordings without a row are left out. The specification then chooses no episodes.
+        A table with one episode per row, such as the events of ``dataset.find``: an Arrow table, a table of a catalog,
+        or a DataFrame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start``
+        and ``end``, times on the timeline of the features, both inclusive, or null for the ends of the recording; and
+        optionally ``task``. Recordings without a row are skipped. The specification must then not define episodes.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def write_lerobot(
     ReadError
         A recording is damaged, or has values that do not fit the features.
     WriteError, NoSpaceError
-        The destination cannot be written, or is there already.
+        The destination cannot be written, or already exists.
     """
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error must be raise or skip, not {on_error!r}")

@@ -330,7 +330,7 @@ class RecordingSamples:
         if not components:
             have = sorted({c.header.entity_path for c in self._chunks})
             raise UsageError(
-                f"{key}.entity: there is nothing at {column.entity}",
+                f"{key}.entity: there is no data at {column.entity}",
                 path=self.name,
                 hint=f"{alternatives(column.entity, have)} chunkmill inspect shows all entities.",
             )

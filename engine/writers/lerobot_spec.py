@@ -268,7 +268,7 @@ class ExportSpec:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> ExportSpec:
-        """Return the specification with shapes filled in for features without one."""
+        """Return the specification with the shapes of features that lack one."""
         return replace(self, features=tuple(replace(f, shape=f.shape or shapes.get(f.name)) for f in self.features))
 
 

@@ -135,9 +135,9 @@ def write_mcap(
     Parameters
     ----------
     sort
-        Whether to order messages by log time; messages of one time are in the order of the sources. A task sorts up to
-        512 MiB in memory. If false, messages are in the order of the sources, and fully selected chunks of a single
-        MCAP are copied without decompression.
+        Whether to order messages by log time; messages of the same time are in the order of the sources. A task sorts
+        up to 512 MiB in memory. If false, messages are in the order of the sources, and fully selected chunks of a
+        single MCAP are copied without decompression.
     compression
         ``"zstd"`` (the default), ``"lz4"`` or ``"none"``. If not given, copied chunks keep their compression.
     chunk_bytes

@@ -467,9 +467,10 @@ class ValueSearch:
         Raises
         ------
         ValueError
-            The condition is wrong, or there is no such column, leaf or index; several indexes, and none is chosen.
+            The condition is invalid, a column, leaf or index does not exist, or there are several indexes and ``index``
+            is missing.
         TypeError
-            An argument is of another type.
+            An argument has another type.
         """
         check_argument("condition", condition, str)
         view: Any = self

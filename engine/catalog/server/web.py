@@ -167,7 +167,7 @@ class WebApp:
             sized = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
             await _respond(send, 200, sized, page.data if scope["method"] == "GET" else b"")
         else:
-            await _plain(send, 404, "there is nothing here")
+            await _plain(send, 404, "there is nothing at this path")
 
     def _noting(self, scope: Any, send: Send) -> Send:
         """``send``, and a note of the answer in the logs; calls and uploads have their own."""

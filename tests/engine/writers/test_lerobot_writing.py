@@ -242,7 +242,7 @@ def test_a_specification_that_cannot_be(path: str, value: Any, message: str) -> 
         (
             "features/observation.state/entity",
             "/leg",
-            r"features\.observation\.state\.entity: there is nothing at /leg",
+            r"features\.observation\.state\.entity: there is no data at /leg",
         ),
         ("features/observation.state/component", "Nope", r"there is no Nope at /arm"),
         ("timeline", "log", r"there is no 'log'; /arm has time"),
