@@ -222,8 +222,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         """Set values in the rows with the same key, in one commit. Append no rows.
 
         Pass rows with the key of :meth:`upsert` and the columns to change; the table keeps its other values. Rows with
-        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and the
-        following.
+        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and the following.
 
         Raises
         ------

@@ -192,7 +192,7 @@ class FrameTree:
             raise self._wrong("", f"{what} also has {', '.join(sorted(edge.others))}", "Leave it out.")
         lengths = np.linalg.norm(edge.quaternions, axis=1)
         if not np.isfinite(edge.translations).all() or not np.isfinite(lengths).all() or (lengths == 0).any():
-            raise ReadError(f"{self.key}.transform: {what} is not a transform", path=self.path, hint="Leave it out.")
+            raise ReadError(f"{self.key}.transform: {what} is invalid", path=self.path, hint="Leave it out.")
         turns = edge.quaternions / lengths[:, None]
         if edge.times is None:
             count = len(times)

@@ -117,7 +117,7 @@ def test_files_are_staged_and_registered(client: CatalogClient, tmp_path: Path) 
     for key in ("", "../a.rrd", "/a.rrd", ".hidden"):
         with pytest.raises(UsageError, match="not a key"):
             client.stage(file, key=key)
-    with pytest.raises(UsageError, match="no RRD"):
+    with pytest.raises(UsageError, match="not an RRD"):
         client.stage(b"else", key="else.rrd")
     with pytest.raises(OSError, match="No such file"):
         client.stage(tmp_path / "missing.rrd", key="missing.rrd")

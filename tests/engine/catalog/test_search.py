@@ -335,7 +335,7 @@ def test_cells_that_are_no_vectors_have_no_row_and_a_list_has_one_for_each_that_
     columns = (found["at"].cast(pa.int64()), found["instance_id"], found["_distance"])
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
     assert rows == [row for row in [(0, 0, 0.0), (0, 2, 2.0), (4, 0, 18.0)] for _ in range(2)]
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         dataset.search_vector([1, float("nan")], "/a:vec", 1)
 
 

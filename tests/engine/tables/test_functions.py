@@ -338,7 +338,7 @@ def test_functions_that_are_no_columns_are_refused() -> None:
         udf(two)
     with pytest.raises(TypeError, match=r"__call__, which .*Idle.* lacks"):
         udf(Idle)
-    with pytest.raises(TypeError, match=r"takes a pyarrow\.DataType, not 'int64'"):
+    with pytest.raises(TypeError, match=r"or a pyarrow\.DataType, not 'int64'"):
         udf("int64")
     with pytest.raises(TypeError, match="not for a 'partial' object"):
         udf(functools.partial(rows, 1))

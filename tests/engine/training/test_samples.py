@@ -205,7 +205,7 @@ def test_what_is_skipped_is_counted(drives: tuple[list[Drive], DatasetEntry]) ->
         DataSource(dataset, ["drive_1"]), "frame", fields, timeline_sampling=None, shuffle=NoShuffle(),
         seed=0, run=10, block_size=10, cache_bytes=1 << 20,
     )  # fmt: skip
-    with pytest.warns(ReadWarning, match="15 of 45 samples were left out"):
+    with pytest.warns(ReadWarning, match="15 of 45 samples were skipped"):
         batches = list(JobReader(job).batches(ReaderShare(batch_size=10)))
     assert [len(batch) for batch in batches] == [5, 10, 0, 10, 5]
 
@@ -270,7 +270,7 @@ def test_damage_is_an_error_with_its_place(tmp_path: Path) -> None:
         (lambda _: Field(JOINTS, NumericDecoder(), edges="wrap"), ValueError, "pad, trim"),
         (lambda _: FixedRateSampling(0), ValueError, "positive"),
         (lambda _: DataSource("lake"), TypeError, "got str"),
-        (lambda d: DataSource(d).filter_segments("drive_1"), TypeError, "several"),
+        (lambda d: DataSource(d).filter_segments("drive_1"), TypeError, "a list of ids"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -224,7 +224,7 @@ def test_images_of_two_sizes(tmp_path: Path) -> None:
         ("features/observation.state/tolerance", -1, r"tolerance: it cannot be negative"),
         ("features/observation.state/shape", [0], r"shape: \[0\] is not a list of numbers above zero"),
         ("features/observation.state/names", [1], "names: a name is a text"),
-        ("features/observation.images.top/rule", "linear", "linear makes values between two"),
+        ("features/observation.images.top/rule", "linear", "linear interpolates values"),
         ("features/timestamp", {"entity": "/x"}, "the name of a standard column"),
         ("episodes", "season", r"episodes\.by: 'season' is not one of"),
         ("episodes", {"by": "ranges", "ranges": [[1, 0]]}, r"episodes\.ranges: \[1, 0\] is not a start"),
@@ -393,7 +393,7 @@ def test_another_file_of_the_same_name_is_an_error(tmp_path: Path) -> None:
         return write_lerobot([given], tmp_path / "set", SPEC, executor="inline", append=True)
 
     night("1", "a")
-    with pytest.raises(UsageError, match="has a recording rec_0, from another file"):
+    with pytest.raises(UsageError, match="has a recording rec_0 from another file"):
         night("2", "b")
     assert night("1", "b").skipped == ("rec_0",)  # the same file, moved
     assert night("2", "b").episodes == 1
