@@ -47,7 +47,7 @@ class SizeHistogram:
 
 
 REPORT_VERSION: Final = 1
-"""Version of the JSON form; a field may be added without another one."""
+"""The version of the JSON format. New fields do not change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def save_report(report: RunReport, path: str | Path) -> None:
     elif target.suffix == ".json":
         text = report.to_json()
     else:
-        raise UsageError("a report is a .json or an .html file", path=str(path))
+        raise UsageError("a report must be a .json or an .html file", path=str(path))
     with writing(str(path)):
         target.write_text(text, encoding="utf-8")
 
@@ -277,7 +277,7 @@ def _body(report: RunReport) -> Iterator[str]:
     if report.tasks:
         yield _heading(f"Tasks in time ({len(report.tasks):,})")
         yield timeline(report.tasks, report.seconds)
-        yield "<p>A bar is a task, coloured by its phases' shares; a row is one that ran beside the others.</p>"
+        yield "<p>A bar is a task, coloured by its phases. Tasks in different rows ran at the same time.</p>"
     if report.entities:
         yield _heading("Bytes by entity")
         yield _entities(report)
@@ -370,7 +370,7 @@ def timeline(tasks: Sequence[TaskReport], seconds: float) -> str:
         if lane < used:
             shapes.append(_task(task, lane, end))
     hidden = sum(lane >= used for lane in lanes)
-    more = f"<p>{hidden:,} tasks that ran beside these are not drawn.</p>" if hidden else ""
+    more = f"<p>{hidden:,} simultaneous tasks are not drawn.</p>" if hidden else ""
     box = f'class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="tasks in time"'
     return f"<svg {box}>{''.join(shapes)}</svg>{more}"
 

@@ -1,9 +1,9 @@
 """Statistics of values, as LeRobot datasets have them: of each episode, and of all episodes.
 
-Count, minimum, maximum, mean and standard deviation are exact, those of all episodes too. Quantiles of an episode are
-exact for the values they are made of. Those of all episodes are made of at most ``POINTS`` points of each episode: the
-rank of the value that is given as the quantile q lies within q ± 2 / (POINTS - 1). LeRobot takes the mean of the
-episodes' quantiles instead, which is no quantile of the values.
+Count, minimum, maximum, mean and standard deviation are exact, also of all episodes. Quantiles of an episode are exact
+for the given values. Quantiles of all episodes are computed from at most ``POINTS`` points of each episode: the rank of
+the quantile q is within q ± 2 / (POINTS - 1). LeRobot takes the mean of the episodes' quantiles instead, which is not a
+quantile of the values.
 """
 
 from __future__ import annotations
@@ -42,19 +42,21 @@ class Statistics:
 
     @classmethod
     def of(cls, rows: npt.NDArray[Any], samples: int | None = None) -> Statistics:
-        """Return the statistics of rows ``[n, d]``, or of numbers ``[n]``; of ``n`` frames, if not told otherwise.
+        """Return the statistics of rows ``[n, d]``, or of numbers ``[n]``.
+
+        ``samples`` is the number of frames, by default ``n``.
 
         Raises
         ------
         UsageError
-            Without rows, and for values that are no numbers: NaN or infinite.
+            There are no rows, or a value is NaN or infinite.
         """
         if not len(rows):
             raise UsageError("an episode without frames has no statistics")
         numbers = np.asarray(rows).reshape(len(rows), -1).astype(np.float64)
         if not np.isfinite(numbers).all():
             row = int(np.argmin(np.isfinite(numbers).all(axis=1)))
-            raise UsageError(f"row {row} has a value that is not finite", hint="Leave the frames out, or fill them.")
+            raise UsageError(f"row {row} has a value that is not finite", hint="Remove these frames, or fill them.")
         mean = numbers.mean(axis=0)
         points = np.sort(numbers, axis=0)
         if len(points) > POINTS:
@@ -121,7 +123,7 @@ def _points_of_all(parts: Sequence[Statistics]) -> Numbers:
 
 
 def sampled_frames(frames: int) -> list[int]:
-    """Return the frames of an episode by which LeRobot takes the statistics of its images.
+    """Return the frames of an episode that LeRobot uses for the statistics of images.
 
     >>> len(sampled_frames(80)), len(sampled_frames(2000)), sampled_frames(3)
     (80, 299, [0, 1, 2])
@@ -131,7 +133,7 @@ def sampled_frames(frames: int) -> list[int]:
 
 
 def pixel_step(height: int, width: int) -> int:
-    """Return n where LeRobot takes every n-th pixel of an image for its statistics: more than 1 from 300 pixels on."""
+    """Return n if LeRobot takes every n-th pixel of an image for its statistics: more than 1 for 300 pixels or more."""
     return 1 if max(height, width) < 300 else int((width if width > height else height) / 150)
 
 

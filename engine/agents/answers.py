@@ -45,7 +45,7 @@ class AnswerPage:
 
     def __post_init__(self) -> None:
         if self.limit < 1 or self.offset < 0:
-            raise UsageError("limit is at least 1, and offset at least 0")
+            raise UsageError("limit must be at least 1, and offset at least 0")
 
     def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Row:
         """The rows of record batches."""
@@ -64,15 +64,15 @@ class AnswerPage:
             if size > self.most_bytes:
                 if not shown:
                     raise UsageError(
-                        f"row {at:,} alone has more than {self.most_bytes:,} bytes", hint="Ask for fewer columns."
+                        f"row {at:,} alone has more than {self.most_bytes:,} bytes", hint="Select fewer columns."
                     )
-                return self._cut(shown, f"more rows would have more than {self.most_bytes:,} bytes")
+                return self._cut(shown, f"more rows would exceed {self.most_bytes:,} bytes")
             shown.append(row)
         return {"rows": shown}
 
     def _cut(self, shown: list[Row], why: str) -> Row:
-        rest = f"ask again with offset {self.offset + len(shown)}"
-        return {"rows": shown, "cut": f"{why}: {rest}, or ask for fewer rows or columns, or for an aggregate"}
+        rest = f"call again with offset {self.offset + len(shown)}"
+        return {"rows": shown, "cut": f"{why}: {rest}, or select fewer rows or columns, or an aggregate"}
 
 
 def _rows_of(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[Row]:
@@ -157,7 +157,7 @@ def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> by
         if len(y) > _HELD:
             x, y = thinned(x, y, _MOST_POINTS)
     if not len(y):
-        raise UsageError(f"{title} has no values", hint="The tool 'rates' shows what a segment has.")
+        raise UsageError(f"{title} has no values", hint="The tool 'rates' lists the columns of a segment with values.")
     x, y = thinned(x, y, _MOST_POINTS)
     axis = f"{label}, steps"
     places: npt.NDArray[Any] = x
@@ -182,7 +182,7 @@ def _points(batch: pa.RecordBatch, selector: Selector, title: str, select: str) 
     lists = batch.column(2)
     values: Any = selector.execute(lists.flatten())
     if values is None:
-        raise UsageError(f"{select!r} of {title} gives nothing", hint="The tool 'describe' shows the type of a column.")
+        raise UsageError(f"{select!r} of {title} has no result", hint="The tool 'describe' shows the type of a column.")
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(batch)), counts)
     if pa.types.is_list(values.type) or pa.types.is_large_list(values.type) or len(values) != len(rows):
@@ -192,7 +192,9 @@ def _points(batch: pa.RecordBatch, selector: Selector, title: str, select: str) 
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_null(values.type)):
-        raise UsageError(f"{select!r} of {title} gives {values.type}, not numbers", hint="Select one of its fields.")
+        raise UsageError(
+            f"{select!r} of {title} has the type {values.type}, not numbers", hint="Select one of its fields."
+        )
     index = batch.column(1)
     ticks = index.cast(pa.int64()).to_numpy(zero_copy_only=False) if len(index) else np.empty(0, np.int64)
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

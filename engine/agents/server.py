@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _ABOUT: Final = (
     "A lake of robot recordings. A dataset holds segments, one for each recording (drive, episode), with columns such "
     "as '/entity:Archetype:component' along indexes (timelines); a table holds rows. Begin with list_entries and "
-    "describe. Values of components are lists. All tools read; none writes. An answer that was cut has 'cut', which "
-    "says how to ask for the rest."
+    "describe. Values of components are lists. All tools read; none writes. A shortened answer has 'cut', which "
+    "explains how to get the rest."
 )
 _MOST_ASKED: Final = 200_000
 """Bytes of the arguments of a call."""
@@ -78,10 +78,11 @@ class WorkerProcess:
                 is_done = True
                 return answer
             except TimeoutError:
-                return {"error": f"it took longer than {seconds} s and was stopped. Ask for less at once."}
+                return {"error": f"it took longer than {seconds} s and was stopped. Request less data."}
             except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return {
-                    "error": f"the call took more than {size(self._limits.memory)} of memory, or crashed. Ask for less."
+                    "error": f"the call took more than {size(self._limits.memory)} of memory, or crashed. Request "
+                    "less data."
                 }
             finally:
                 if not is_done:
@@ -144,7 +145,7 @@ def lake_server(lake: str, limits: CallLimits) -> MCPServer[None]:
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise MissingExtraError(
-            f"the tools of agents need the packages mcp and matplotlib: {error}", hint=extra_command("mcp")
+            f"the agent tools need the packages mcp and matplotlib: {error}", hint=extra_command("mcp")
         ) from error
     worker = WorkerProcess(lake, limits)
 

@@ -209,7 +209,9 @@ class LakeTools:
             select: The path of a number within each value, such as .linear_acceleration.x or .[0].
         """
         if not _PATH.fullmatch(select):
-            raise UsageError(f"{select!r} is no path to a number", hint="Write it like .linear_acceleration.x or .[0].")
+            raise UsageError(
+                f"{select!r} is not a path to a number", hint="Write it like .linear_acceleration.x or .[0]."
+            )
         view = self._view(dataset, [segment], [column.partition(":")[0]])
         chosen = self._index(view, index)
         batches = self._rows_of(view, chosen, [column], None, False)
@@ -283,10 +285,11 @@ class LakeTools:
     def _answered(self, statement: str, limit: int, offset: int) -> Row:
         if not _READING.match(_begun(statement)):
             raise UsageError(
-                "statements only read: SELECT, WITH, VALUES, SHOW, DESCRIBE or EXPLAIN", hint="Nothing was changed."
+                "statements must only read: SELECT, WITH, VALUES, SHOW, DESCRIBE or EXPLAIN",
+                hint="Nothing was changed.",
             )
         if _EXECUTOR.search(statement):
-            raise UsageError("reader takes no executor here", hint="Leave it out.")
+            raise UsageError("reader() cannot have an executor here", hint="Leave it out.")
         return self._page(limit, offset).of_batches(_streamed(self._context.sql(statement, _reading())))
 
 

@@ -85,7 +85,7 @@ def answered(tools: LakeTools, request: dict[str, Any], lake: str) -> dict[str, 
             result["notes"] = [without_places(note, lake) for note in notes[:5]]
         return {"text": json.dumps(result, ensure_ascii=False)}
     except MemoryError:
-        return {"error": "the call takes more memory than it may. Ask for less at once."}
+        return {"error": "the call exceeds its memory limit. Request less data."}
     except Exception as error:  # noqa: BLE001 (whatever a library raises on what was asked)
         return {"error": without_places(_words(error), lake)}
 
@@ -97,7 +97,7 @@ def _words(error: Exception) -> str:
     if type(error) in (TypeError, ValueError):
         return f"{error}."
     traceback.print_exception(error)
-    return f"the lake cannot be read ({type(error).__name__}). The server's standard error says more."
+    return f"the lake cannot be read ({type(error).__name__}). See the server's standard error for details."
 
 
 def without_places(text: str, lake: str) -> str:

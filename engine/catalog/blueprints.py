@@ -30,7 +30,7 @@ _TRIES: Final = 10
 
 
 class HiddenDatasets(Entry):
-    """The calls of a dataset for its blueprints and assets."""
+    """The methods of a dataset for its blueprints and assets."""
 
     __fspath__: Callable[[], str]
     segment_ids: Callable[[], list[str]]
@@ -50,7 +50,7 @@ class HiddenDatasets(Entry):
         Raises
         ------
         LookupError
-            This is a dataset of blueprints; or the file does not exist (a ``NotFoundError``).
+            This is a dataset of blueprints, or the file does not exist (a ``NotFoundError``).
         ValueError
             The file has no blueprint.
         """
@@ -64,7 +64,7 @@ class HiddenDatasets(Entry):
             self.set_default_blueprint(registered[0])
 
     def blueprint_dataset(self) -> Self | None:
-        """The hidden dataset of this one's blueprints; None for such a hidden dataset."""
+        """The hidden dataset of this dataset's blueprints; None if this is a hidden dataset itself."""
         hidden = self._row().blueprints
         return None if hidden is None else self._other(hidden)
 
@@ -114,13 +114,13 @@ class HiddenDatasets(Entry):
     # --- assets
 
     def asset_dataset(self) -> Self | None:
-        """The hidden dataset of this one's assets; None before the first asset."""
+        """The hidden dataset of this dataset's assets; None before the first asset."""
         hidden = self._row().assets
         return None if hidden is None else self._other(hidden)
 
     @changing
     def make_asset_dataset(self) -> Self:
-        """Return the hidden dataset of the assets, and create it if missing. It is deleted with this one."""
+        """Return the hidden dataset of the assets, and create it if missing. It is deleted with this dataset."""
         hidden = self._log.transact(self._with_assets).row(self.id).assets
         assert hidden is not None
         return self._other(hidden)
@@ -130,7 +130,7 @@ class HiddenDatasets(Entry):
         if row is None or row.assets is not None:
             return entries
         if row.kind is not EntryKind.DATASET:
-            raise UsageError(f"'{row.name}' belongs to an entry, and has no assets")
+            raise UsageError(f"'{row.name}' is a hidden dataset, and has no assets of its own")
         hidden = hidden_row(EntryKind.ASSET_DATASET, row.id, time.time_ns())
         return {**entries, hidden.id: hidden, row.id: replace(row, assets=hidden.id)}
 
@@ -152,17 +152,17 @@ class HiddenDatasets(Entry):
         Parameters
         ----------
         uri
-            The file: each recording in it is an asset, and the first one's id is given.
+            The file. Each recording in it is an asset; the id of the first one is returned.
         mode
-            ``opt_out``: it goes with all segments but for ``segments``. ``opt_in``: with these alone.
+            ``opt_out``: the asset is shown with all segments except ``segments``; ``opt_in``: only with ``segments``.
 
         Raises
         ------
         ValueError
-            The recording has values on timelines, or is larger than 300 MiB; or there are 12 assets already.
+            The recording has values on timelines or is larger than 300 MiB, or the dataset has 12 assets already.
         """
         if mode not in _MODES:
-            raise UsageError(f"mode is {mode!r}, and neither 'opt_out' nor 'opt_in'")
+            raise UsageError(f"mode must be 'opt_out' or 'opt_in', not {mode!r}")
         hidden = self.make_asset_dataset()
         registered = hidden.register(uri).wait().segment_ids
         properties, texts = SegmentProperties(hidden), pa.list_(pa.string())
@@ -174,13 +174,13 @@ class HiddenDatasets(Entry):
 
     @changing
     def unregister_asset(self, segment_id: str) -> None:
-        """Remove an asset; one that is not there is passed over. Its properties stay, as those of other segments."""
+        """Remove an asset; ignore an unknown id. Its properties stay, like those of removed segments."""
         hidden = self.asset_dataset()
         if hidden is not None:
             hidden.unregister(segments_to_drop=[segment_id])
 
     def add_segments_to_asset(self, asset_segment_id: str, segments: Sequence[str]) -> None:
-        """Let an asset go with more segments: those of its list with ``opt_in``, those not in it with ``opt_out``.
+        """Show an asset with more segments: ``opt_in`` adds them to the list, ``opt_out`` removes them from it.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class HiddenDatasets(Entry):
         self._change_asset(asset_segment_id, segments, adds=True)
 
     def remove_segments_from_asset(self, asset_segment_id: str, segments: Sequence[str]) -> None:
-        """Let an asset go with these segments no longer; the inverse of :meth:`add_segments_to_asset`."""
+        """Stop showing an asset with these segments; the inverse of :meth:`add_segments_to_asset`."""
         self._change_asset(asset_segment_id, segments, adds=False)
 
     @changing
@@ -212,7 +212,7 @@ class HiddenDatasets(Entry):
 
     @changing
     def forget_in_assets(self, segment_ids: Collection[str]) -> list[str]:
-        """Take segments out of the lists of all assets, earlier ones included; return the ids of these assets."""
+        """Remove segments from the present and earlier lists of all assets; return the ids of the changed assets."""
         hidden = self.asset_dataset()
         changed: list[str] = []
         if hidden is None:
@@ -233,7 +233,7 @@ class HiddenDatasets(Entry):
         return changed
 
     def assets_for_segment(self, segment_id: str | None) -> list[str]:
-        """The ids of a segment's assets, even if there is no such segment; None: of those for all segments."""
+        """The ids of the assets of a segment, which need not exist. None: the assets that all segments have."""
         hidden = self.asset_dataset()
         if hidden is None:
             return []
@@ -249,14 +249,14 @@ class HiddenDatasets(Entry):
         default_blueprint: str | None,
         table_blueprint: str | None,
     ) -> None:
-        """Let other hidden datasets be this one's, and name the blueprints for segments and for their table.
+        """Set the hidden datasets of this dataset, and the default blueprints of its segments and of their table.
 
-        Where a dataset is None, the one that there is stays; one of assets is made if there is none.
+        None keeps the present hidden dataset. The hidden dataset of assets is created if missing.
 
         Raises
         ------
         NotFoundError
-            There is no such blueprint, and it was not named before.
+            A blueprint does not exist, and was not set before.
         """
         row = self._row()
         valid_names = {row.default_blueprint, row.table_blueprint, None}
@@ -306,7 +306,7 @@ def _texts(row: pa.RecordBatch | None, name: str) -> list[str]:
 
 
 class Recording(LazyStore):
-    """The chunks of a segment, of all its layers, and the ids of its recording. Each chunk is read on first use."""
+    """The chunks of all layers of a segment, and the ids of its recording. Each chunk is read on first use."""
 
     def __init__(self, chunks: Iterable[Chunk], *, name: str, application_id: str, recording_id: str) -> None:
         super().__init__(chunks, name=name)
@@ -318,7 +318,7 @@ class Recording(LazyStore):
         return self._application_id
 
     def recording_id(self) -> str:
-        """The id of the recording: the segment's."""
+        """The id of the recording, which is the id of the segment."""
         return self._recording_id
 
     def view(
@@ -329,14 +329,14 @@ class Recording(LazyStore):
         include_semantically_empty_columns: bool = False,
         include_tombstone_columns: bool = False,
     ) -> RecordingView:
-        """The rows of the entities in ``contents`` by an index, with filters to be added; see :meth:`reader`.
+        """The rows of the entities in ``contents`` by an index; see :meth:`reader`. You can add filters.
 
         ``contents`` are an expression such as ``/imu/**``, or a mapping of expressions to components.
 
         Raises
         ------
         TypeError
-            ``contents`` are something else.
+            ``contents`` has another type.
         """
         from .row_view import RecordingView, view_query
 

@@ -73,7 +73,7 @@ _EMBEDDED: Final = "rerun+"
 
 @dataclass(frozen=True)
 class VersionInfo:
-    """The version of a catalog's server, and its place, as far as known."""
+    """The version of a catalog's server, and its place if known."""
 
     version: str
     cloud_provider: str | None = None
@@ -82,7 +82,7 @@ class VersionInfo:
 
 @dataclass(frozen=True)
 class BearerTokenObjectStoreAuth:
-    """A function that returns a token, with which a client of Rerun's server reads an object store.
+    """A function that returns a token with which a client of Rerun's server reads an object store.
 
     chunkmill uses the credentials of the environment, and no tokens; see the page on object stores.
     """
@@ -146,9 +146,9 @@ class CatalogClient:
     ) -> None:
         if object_store_auth is not None:
             raise UnsupportedError(
-                "object stores are read by the credentials of the environment, and not by tokens",
+                "object stores are read with the credentials of the environment, not with tokens",
                 path=str(url),
-                hint="Set those of the store, such as AWS_ACCESS_KEY_ID, and leave object_store_auth out.",
+                hint="Set the credentials of the store, such as AWS_ACCESS_KEY_ID, and omit object_store_auth.",
             )
         if addr is not None:
             warn_renamed("addr", "url")
@@ -166,7 +166,7 @@ class CatalogClient:
     def for_clients(self, readable: Collection[str] | None) -> CatalogClient:
         """Return a catalog client with which a server answers its clients.
 
-        Tables may have files below the catalog and these folders; None: anywhere. Blobs in other files are not read.
+        Files of tables must be below the catalog or ``allow``; None: anywhere. Blobs in other files are not read.
         """
         made = copy.copy(self)
         log = made._log = copy.copy(self._log)  # noqa: SLF001 (the parts of its own kind)
@@ -180,10 +180,10 @@ class CatalogClient:
         Parameters
         ----------
         source
-            The path of a local file, or its bytes: an RRD, or a file of a table of Lance.
+            The path of a local file, or its bytes: an RRD, or a file of a Lance table.
         key
-            A relative path without a file, such as ``project/drive.rrd``. A stored file is never replaced, and stays
-            until you delete it.
+            A relative path that is not in use, such as ``project/drive.rrd``. A stored file is never replaced, and
+            stays until you delete it.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class CatalogClient:
         AlreadyExistsError
             There is a file with this key.
         OSError
-            The source cannot be read, or the file not be written (``WriteError``).
+            The source cannot be read, or the file cannot be written (``WriteError``).
         UnsupportedError
             The catalog is in an object store: upload it there.
         """
@@ -221,7 +221,7 @@ class CatalogClient:
 
     @property
     def ctx(self) -> CatalogContext:
-        """A DataFusion session with every table and dataset by its name, including later ones.
+        """A DataFusion session with every table and dataset by its name, including those created later.
 
         Dots divide a name into a catalog, a schema and a table of SQL. See :meth:`CatalogContext.sql`.
         """
@@ -272,12 +272,12 @@ class CatalogClient:
         return [entry.name for entry in self.tables(include_hidden=include_hidden)]
 
     def list_versions(self) -> pa.Table:
-        """A row for each of the last 500 changes of the catalog's entries, oldest first.
+        """One row for each of the last 500 changes of the catalog's entries, oldest first.
 
         The columns are ``version`` (of the catalog), ``made_at``, ``author``, ``operation`` (``create``, ``rename``,
-        ``change`` or ``remove``), ``kind`` (``dataset`` or ``table``), ``name``, ``id``, and ``earlier_name`` of
-        renamed ones. Changes by releases that did not record them are missing. For versions of a dataset or table, call
-        its ``list_versions``.
+        ``change`` or ``remove``), ``kind`` (``dataset`` or ``table``), ``name``, ``id``, and ``earlier_name`` (of
+        renamed entries). Changes by releases that did not record them are missing. For versions of a dataset or table,
+        call its ``list_versions``.
         """
         return changes_table(self._log.read().changes)
 
@@ -341,7 +341,7 @@ class CatalogClient:
         *,
         id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
     ) -> TableEntry:
-        """The table of this name, or of this id; raises as :meth:`get_dataset` does."""
+        """The table of this name, or of this id. Raises the errors of :meth:`get_dataset`."""
         _, row = self._named(name, id, "table", (EntryKind.TABLE,))
         if row.kind is not EntryKind.TABLE:
             raise NotFoundError(f"table with entry ID '{row.id}' not found", hint=f"'{row.name}' is no table.")
@@ -370,7 +370,7 @@ class CatalogClient:
         return version, row
 
     def spark_rows(self, name: str) -> TableTasks:
-        """The rows that SQL has for the name of a table or of a dataset, for a data source of Spark.
+        """The rows of a table, or of the segment table of a dataset, for a Spark data source.
 
         Raises ``NotFoundError`` if there is no such entry.
         """
@@ -397,7 +397,7 @@ class CatalogClient:
         """Create a dataset: empty, or with the recordings of the store at ``url``, which stays in its place.
 
         Names are unique across datasets and tables. ``exist_ok`` returns an existing dataset of this name, which must
-        have the same ``url`` if you pass one. ``id`` is an unused id, by default a new one. ``with_assets`` also
+        have the same ``url``, if you pass it. ``id`` is an unused id, by default a new one. ``with_assets`` also
         creates the hidden dataset of assets, by default created with the first asset.
 
         Raises
@@ -453,7 +453,7 @@ class CatalogClient:
     def create_table_at(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
         """Create a table exactly at ``url``, like the call of Rerun's protocol; see :meth:`create_table`.
 
-        Also raises ``AlreadyExistsError`` if there is a table.
+        Also raises ``AlreadyExistsError`` if ``url`` has a table.
         """
         check_table_name(name)
         check_argument("schema", schema, pa.Schema)
@@ -469,7 +469,7 @@ class CatalogClient:
         NotFoundError
             There is no Lance table at ``url``.
         ForeignFileError
-            It has files outside its own folder and the allowed folders.
+            The table has files outside its own folder and the allowed folders.
         ReadError
             It cannot be read.
         ValueError
@@ -481,10 +481,10 @@ class CatalogClient:
     def do_global_maintenance(self) -> None:
         """Compact datasets and tables, and remove data that nothing has needed for a week, such as deleted datasets.
 
-        Recordings that lack times or statistics of values get them: on Spark, if there are many bytes.
-        See :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Registered tables, and data of
-        deleted tables, stay unchanged. Files that a killed process has left are removed after a week. If one entry
-        fails, the others are maintained, and then the first error is raised.
+        Create missing times and statistics of values of recordings, on Spark if there are many bytes. See
+        :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Registered tables and the data of
+        deleted tables stay unchanged. Files left by a killed process are removed after a week. If an entry fails, the
+        others are still maintained; then the first error is raised.
         """
         failed: list[Exception] = []
         for dataset in self.datasets(include_hidden=True):
@@ -504,18 +504,18 @@ class CatalogClient:
     def copy_to(self, destination: str | os.PathLike[str]) -> CopyReport:
         """Copy the catalog to another folder or prefix of an object store, or update such a copy.
 
-        The copy has the newest version of each dataset and table, with tags, properties and search indexes. Each file
-        is verified by its digest. Only new files are copied, and files that only an earlier copy needed are removed.
-        The copy refers to data outside the catalog's folder, such as recordings registered in place, with a
-        :class:`ReadWarning`.
+        The copy has the newest version of each dataset and table, with tags, properties and search indexes. Each copied
+        file is verified by its digest. Only new files are copied. Files that only an earlier copy needed are removed.
+        Data outside the catalog's folder, such as recordings registered in place, is not copied: the copy refers to it,
+        with a :class:`ReadWarning`.
 
         Guarantee: a new copy appears as a whole, and in an existing one each dataset and table changes in one step.
-        After an interruption, the same call does the rest.
+        After an interruption, the same call completes the copy.
 
         Raises
         ------
         AlreadyExistsError
-            The destination has other files, a copy of another catalog, or a copy that others have changed.
+            The destination has other files, a copy of another catalog, or a copy that was changed.
         ReadError
             A file cannot be read; transient if it was removed meanwhile.
         WriteError
@@ -528,9 +528,9 @@ class CatalogClient:
     def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
         """List damaged, missing and replaced files of the catalog and its entries, or of some entries.
 
-        The list has registered files that were replaced or removed, damaged or missing files of the catalog, its stores
-        and its tables, and interrupted creations of tables. Files of tables are compared with their digests. Chunks are
-        not read; use ``verify`` for them.
+        The list has replaced and removed registered files, damaged and missing files of the catalog, its stores and its
+        tables, and interrupted creations of tables. Files of tables are compared with their digests. Chunks are not
+        read; use ``verify`` for them.
 
         Parameters
         ----------
@@ -627,35 +627,35 @@ def _check_datafusion() -> None:
         spec = None
     if spec is None:
         raise MissingExtraError(
-            "a catalog needs the package datafusion, which is not installed", hint="pip install 'datafusion>=52'"
+            "catalogs need the package datafusion, which is not installed", hint="pip install 'datafusion>=52'"
         )
 
 
 def _check_address(url: str, token: str | None) -> None:
     if url.startswith(_SERVERS):
         raise UsageError(
-            f"{url} is the address of a server, and chunkmill opens catalogs in folders and object stores",
-            hint="rerun.catalog.CatalogClient talks to servers: pip install 'rerun-sdk[catalog]'.",
+            f"{url} is the address of a server; chunkmill opens catalogs in folders and object stores",
+            hint="Use rerun.catalog.CatalogClient for servers: pip install 'rerun-sdk[catalog]'.",
         )
     if url.startswith(("http://", "https://", "hf://")):
         raise UsageError(
-            f"{url} is read, and a catalog is written",
+            f"{url} is read-only, and a catalog must be writable",
             hint="Name a folder or a place in an object store; a served catalog has an address like rerun+http://host:port.",
         )
     if token is not None:
-        raise UsageError("a token is for servers, and a catalog in a folder or an object store wants none")
+        raise UsageError("only servers take a token; a catalog in a folder or an object store needs none")
 
 
 Queried = tuple[AnswerColumns, list[QueriedSegment]]
-"""The columns of an answer, and the segments that it is made of."""
+"""The columns of a query result, and the segments that it reads."""
 
 
 def queried_at(place: Location, dataset: str | None, query: Query, segments: Sequence[str] = ()) -> Queried:
-    """The segments of a dataset of a catalog, or of a store, as a query sees them in the newest version.
+    """The segments of a dataset or of a store in the newest version, as a query reads them.
 
-    ``dataset`` is the one of a catalog, which may be left out if there is only one; ``segments`` are ids, or
-    patterns such as ``drive-*``; none means all. Raises ``UsageError`` if a dataset is missing or too many,
-    ``NotFoundError`` for a dataset or a segment that is not there, and as :meth:`DatasetView.reader` does.
+    ``dataset`` names a dataset of a catalog; it is optional if the catalog has only one. ``segments`` are ids, or
+    patterns such as ``drive-*``; by default all. Raises ``UsageError`` if ``dataset`` is missing, or is given for a
+    store; ``NotFoundError`` if the dataset or a segment does not exist; and the errors of :meth:`DatasetView.reader`.
     """
     if is_catalog(place):
         entry = one_dataset(CatalogClient(str(place)), dataset)
@@ -665,7 +665,7 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
         return view.queried(query)
     if dataset is not None:
         raise UsageError(
-            f"dataset {dataset!r} was named, and this is not a catalog", path=str(place), hint="Leave it out."
+            f"dataset {dataset!r} was given, but this is not a catalog", path=str(place), hint="Leave it out."
         )
     store = RecordingStore.open(place)
     ids = list(dict.fromkeys(entry.recording_id for entry in store)) if segments else None
@@ -673,13 +673,16 @@ def queried_at(place: Location, dataset: str | None, query: Query, segments: Seq
 
 
 def one_dataset(client: CatalogClient, name: str | None) -> DatasetEntry:
-    """Return the dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
+    """Return the dataset of a name, or the only dataset.
+
+    Raises ``UsageError`` if there are several and no name is given.
+    """
     if name is not None:
         return client.get_dataset(name)
     datasets = client.datasets()
     if len(datasets) != 1:
         raise UsageError(
-            f"the catalog holds {counted(len(datasets), 'dataset')}, and none was given",
+            f"the catalog holds {counted(len(datasets), 'dataset')}, and no name was given",
             path=client.url,
             hint=f"Give one: `chunkmill catalog ls {shlex.quote(client.url)}` lists them.",
         )

@@ -44,16 +44,16 @@ _MANIFEST: Final = re.compile(r"_versions/(\d{20})\.manifest")
 _NUMBERS: Final = 2**64 - 1
 _PASSING: Final = re.compile(r"(.*/)?(lease/.*|\.[^/]*|[^/]*\.open|[^/]*#\d+)")
 """Files of those who write just now, or were killed while they did."""
-_HINT: Final = "Copy to another place, or remove this copy first."
+_HINT: Final = "Copy to another place, or remove the files there first."
 
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
     """The report of a copy of a catalog.
 
-    ``version`` is the catalog's. ``copied`` files of ``bytes`` were written and verified, ``present`` ones existed
-    before, and ``removed`` ones were of an earlier copy. ``references`` are places of data outside, which the copy
-    names.
+    ``version`` is the catalog's. ``copied`` files (``bytes`` in total) were written and verified, ``present`` files
+    existed before, and ``removed`` files of an earlier copy were deleted. ``references`` are the places of data outside
+    the catalog, to which the copy refers.
     """
 
     source: str
@@ -72,12 +72,12 @@ class CopyReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        files = f"{counted(self.copied, 'file')} copied ({size(self.bytes)}), {self.present:,} there before"
+        files = f"{counted(self.copied, 'file')} copied ({size(self.bytes)}), {self.present:,} existed before"
         lines = [
             f"{self.destination}: version {self.version} of {self.source}, {self.entries:,} datasets and tables",
             f"  {files}, {self.removed:,} removed, in {duration(self.seconds)}",
         ]
-        return "\n".join([*lines, *(f"  named where it is: {place}" for place in self.references)])
+        return "\n".join([*lines, *(f"  not copied, but referred to: {place}" for place in self.references)])
 
 
 @dataclass
@@ -107,7 +107,9 @@ def copy_catalog(log: EntryLog, destination: Location) -> CopyReport:
     source, target = true_place(log.root), true_place(destination)
     if is_below(source, target) or is_below(target, source):
         raise UsageError(
-            "a catalog cannot be copied into itself", path=str(destination), hint="Name a place beside the catalog's."
+            "a catalog cannot be copied into itself",
+            path=str(destination),
+            hint="Choose a place outside the catalog's folder.",
         )
     if not log.read().number:
         raise SourceMissingError("there is no catalog here", path=str(log.root), hint="Nothing was copied.")
@@ -176,11 +178,11 @@ class _Copy:
             record = _Record(**json.loads(self._home.get(_RECORD)))
         except (FileNotFoundError, SourceMissingError):
             if self._files.all_numbers() or any(not _is_passing(file.path) for file in files_at(self._target)):
-                raise AlreadyExistsError("something else is here", path=str(self._target), hint=_HINT) from None
+                raise AlreadyExistsError("there are other files here", path=str(self._target), hint=_HINT) from None
             return _Record(made_ns)
         except (ValueError, TypeError) as error:
             place = self._home.place(_RECORD)
-            raise ReadError(f"what was copied here cannot be read: {error}", path=place, hint=_HINT) from error
+            raise ReadError(f"the record of the copy here cannot be read: {error}", path=place, hint=_HINT) from error
         if record.made_ns != made_ns:
             raise AlreadyExistsError("a copy of another catalog is here", path=str(self._target), hint=_HINT)
         return record
@@ -202,7 +204,7 @@ class _Copy:
                 changed = repr(entry.row.name)
         if changed is not None:
             raise AlreadyExistsError(
-                f"others have changed {changed} here since it was copied", path=str(self._target), hint=_HINT
+                f"{changed} was changed here after it was copied", path=str(self._target), hint=_HINT
             )
 
     # --- entries
@@ -217,7 +219,7 @@ class _Copy:
             return self._table(row, place)
         folder = RecordingsFolder(place)
         for fault in unfinished(folder):
-            text = f"{place}: {fault.message}: the copy may have data of it, until it is brought up to date later"
+            text = f"{place}: {fault.message}: the copy may keep its data until the next copy"
             warnings.warn(text, ReadWarning, stacklevel=5)
         return self._dataset(row, folder)
 
@@ -289,7 +291,7 @@ class _Copy:
 
     def _refer(self, what: str) -> None:
         self._references.append(what)
-        warnings.warn(f"{self._target} names {what}, which is not copied", ReadWarning, stacklevel=6)
+        warnings.warn(f"{self._target} refers to {what}, which is not copied", ReadWarning, stacklevel=6)
 
     # --- files
 
@@ -319,17 +321,17 @@ class _Copy:
             digest = copy_file(self._source, file, self._target)
         except (FileNotFoundError, SourceMissingError) as error:
             raise ReadError(
-                "a file was removed while it was to be copied",
+                "a file was removed before it was copied",
                 path=str(self._source / file.path),
-                hint="Run it again: it then copies the newest version, which does not need the file.",
+                hint="Run it again: it copies the newest version, which does not need the file.",
                 transient=True,
             ) from error
         reach("copy.file", self._target / file.path if isinstance(self._target, Path) else None)
         if digest_at(self._target, file) != digest:
             raise WriteError(
-                "what was copied is not what was read: its digest differs",
+                "the copy is not equal to the file: its digest differs",
                 path=str(self._target / file.path),
-                hint="Look at the disks, and run it again: the file is copied anew.",
+                hint="Check the disks, and run it again: it copies the file again.",
             )
         with self._turn:
             self._copied, self._bytes = self._copied + 1, self._bytes + file.size
@@ -347,7 +349,7 @@ class _Copy:
             self._files.delete(old for old in self._files.all_numbers() if old < number)
         elif dict(self._files.read(number)) != {**data, "number": number}:
             raise AlreadyExistsError(
-                f"another version {number} of the catalog is here", path=str(self._target), hint=_HINT
+                f"the copy has another version {number} of the catalog", path=str(self._target), hint=_HINT
             )
 
     def _tidy(self, wanted: Mapping[str, Any], present_sizes: Mapping[str, int], places: Iterable[str]) -> int:

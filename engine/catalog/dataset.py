@@ -63,10 +63,10 @@ class SupportsReader(Protocol):
 
 
 class DatasetView(ValueSearch, DatasetCuration):
-    """Some segments and entities of a dataset. Its filters apply when rows are read.
+    """Some segments and entities of a dataset. The filters apply when rows are read.
 
-    :meth:`filter_segments` and :meth:`filter_contents` return smaller views. A dataset is the view of all. Views are
-    immutable::
+    :meth:`filter_segments` and :meth:`filter_contents` return smaller views. A dataset is the view of all of its
+    segments and entities. Views are immutable::
 
         view = dataset.filter_segments(["drive_1", "drive_2"]).filter_contents("/imu/**")
         frame = view.reader("log_time", fill_latest_at=True)
@@ -92,13 +92,13 @@ class DatasetView(ValueSearch, DatasetCuration):
     def filter_segments(self, segment_ids: str | Sequence[str] | datafusion.DataFrame | SupportsReader) -> DatasetView:
         """The view of only these segments.
 
-        ``segment_ids`` are one id, several, or a table or DataFrame with a column ``rerun_segment_id``, which is
+        ``segment_ids`` is one id, several ids, or a table or DataFrame with a column ``rerun_segment_id``, which is
         read at once. Unknown ids give a :class:`ReadWarning`.
 
         Raises
         ------
         TypeError
-            They are something else.
+            ``segment_ids`` has another type.
         ValueError
             The table has no such column.
         """
@@ -107,15 +107,15 @@ class DatasetView(ValueSearch, DatasetCuration):
         return DatasetView(self.dataset, segments, self._contents)
 
     def filter_contents(self, exprs: Content) -> DatasetView:
-        """The view of the entities of expressions, added to the earlier ones; see :class:`ContentFilter`.
+        """The view of the entities that these and the earlier expressions select; see :class:`ContentFilter`.
 
         ``/points/**`` selects an entity and all below it, ``/points`` only the entity; ``-/text/**`` excludes. If
-        several match an entity, the most specific one decides.
+        several expressions match an entity, the most specific one decides.
 
         Raises
         ------
         TypeError
-            They are neither strings nor a filter.
+            An expression is neither a string nor a filter.
         """
         several: Any = exprs.to_exprs() if hasattr(exprs, "to_exprs") else exprs
         added = (exprs,) if isinstance(exprs, str) else tuple(several)
@@ -124,7 +124,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
 
     def at(self, version: VersionPoint | None = None) -> DatasetView:
-        """The same view of the dataset as of a version; see :meth:`DatasetEntry.at`."""
+        """The same view of a version of the dataset; see :meth:`DatasetEntry.at`."""
         return DatasetView(self.dataset.at(version), self._segments, self._contents)
 
     # --- contents
@@ -163,12 +163,12 @@ class DatasetView(ValueSearch, DatasetCuration):
         join_meta
             A table with more columns: each segment gets the values of the row with its key, or nulls.
         join_key
-            The column that both have.
+            The column of both tables whose values are compared.
 
         Raises
         ------
         ValueError
-            One of them has no such column.
+            A table lacks the column ``join_key``.
         """
         segments = frame_of(self.segment_rows())
         if join_meta is None:
@@ -185,12 +185,15 @@ class DatasetView(ValueSearch, DatasetCuration):
         return segments.join(renamed, left_on=join_key, right_on=key, how="left").drop(key)
 
     def segment_rows(self) -> pa.Table:
-        """The rows of :meth:`segment_table`, as of now."""
+        """The current rows of :meth:`segment_table`."""
         store = self.dataset.store_reader()
         return self._layers(store).segment_table(partial(url_of, store.folder))
 
     def get_index_ranges(self) -> datafusion.DataFrame:
-        """One row for each segment: ``<index>:end`` and ``<index>:start`` of each index, null without one."""
+        """One row for each segment:
+
+        ``<index>:end`` and ``<index>:start`` of each index, null if the segment lacks the index.
+        """
         return frame_of(self._layers(self.dataset.store_reader()).index_ranges())
 
     @warned("This method is deprecated and will be removed in a future release")
@@ -220,12 +223,12 @@ class DatasetView(ValueSearch, DatasetCuration):
     ) -> QueryFrame:
         """The rows of the segments by an index, as a DataFusion DataFrame that reads them on use.
 
-        A segment has one row for each index value at which it has a value. The columns are ``rerun_segment_id``, all
-        indexes, and a list of values for each component of an entity. If several values have the same index value, the
-        one with the highest row id counts. Static values are in every row of their segment. Properties of recordings
-        are left out, unless a view names them. The rows are of the version that is newest at the call. Each segment is
-        one partition, in index order. Filters on the segment, on the index, and on non-null components reduce what is
-        read.
+        A segment has one row for each index value at which some component has a value. The columns are
+        ``rerun_segment_id``, all indexes, and a list of values for each component of an entity. If several values have
+        the same index value, the one with the highest row id counts. Static values are in every row of their segment.
+        Properties of recordings are included only if the view names them. The rows are those of the newest version at
+        the time of the call. Each segment is one partition, in index order. Filters on the segment, on the index, and
+        on non-null components reduce what is read.
 
         Parameters
         ----------
@@ -249,7 +252,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         TypeError
             ``using_index_values`` has values that are not index values.
         ValueError
-            The index or the executor does not exist; or index values are duplicates, or passed without an index.
+            The index or the executor does not exist; or index values have duplicates, or are given without an index.
         """
         from ..frames import QueryFrame
 
@@ -267,11 +270,11 @@ class DatasetView(ValueSearch, DatasetCuration):
 
     @taking(reader, but="executor")
     def to_spark(self, index: str | None, **options: Unpack[RowOptions]) -> SparkFrame:
-        """The rows of :meth:`reader`, with the same arguments, as a lazy Spark DataFrame, read by tasks.
+        """The rows of :meth:`reader`, with the same arguments, as a lazy Spark DataFrame.
 
         Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
-        second``, both rounded down to microseconds; ``<index>_nanoseconds``, a ``bigint``, has all digits. The order of
-        rows is undefined. Each action reads the version of the call again.
+        second``, both rounded down to microseconds; ``<index>_nanoseconds``, a ``bigint``, is exact. The order of rows
+        is undefined. Each action reads the rows again, always of the version at the time of the call.
 
         Raises
         ------
@@ -289,7 +292,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         columns: Sequence[str] | None = None,
         fill_latest_at: bool = False,
     ) -> NativeTable:
-        """Create or update a table of the rows of :meth:`reader`, as a source of views.
+        """Create or update a table with the rows of :meth:`reader`, as a source of views.
 
         An update reads only segments with added, removed or replaced layers, and replaces their rows in one commit. A
         view of the table then computes only these rows.
@@ -301,7 +304,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         name
             The table's name there.
         index, fill_latest_at
-            As :meth:`reader` takes them.
+            As in :meth:`reader`.
         columns
             The columns next to the segment's id and the index; by default all, including columns of later layers. Dots
             in names become ``_`` in the table.
@@ -309,7 +312,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         Raises
         ------
         ValueError
-            A column does not exist, two would have the same name, or the table has other data.
+            A column does not exist, two columns would have the same name, or the table has other data.
         """
         return followed(self, tables, name, index, columns, contents=self._contents, fill_latest_at=fill_latest_at)
 
@@ -336,7 +339,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         return write_lerobot(self, path, spec, append=append, **options)
 
     def exported(self) -> ExportedStore:
-        """The segments as recordings to export. Each is opened by the process that reads it."""
+        """The segments as recordings to export. Each process opens the recordings that it reads."""
         from ..writers import exported_entries
 
         store = self.dataset.store_reader()
@@ -347,9 +350,9 @@ class DatasetView(ValueSearch, DatasetCuration):
         return self._layers(self.dataset.store_reader())
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments of the newest version.
+        """The columns of a query result, and the segments of the newest version.
 
-        The contents of the query are used, not those of the view. Raises ``ValueError`` as :meth:`reader` does.
+        The contents are those of the query, not those of the view. Raises ``ValueError`` as :meth:`reader` does.
         """
         store = self.dataset.store_reader()
         everything = layers_of(self.dataset, store)
@@ -378,9 +381,9 @@ DatasetSelection = DatasetView
 
 
 class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, DatasetSearch):
-    """A dataset: segments, each a recording of one or more layers, in a store of recordings.
+    """A dataset: a store of segments, each a recording of one or more layers.
 
-    Pass it as the place of its store: ``Ingest("landing/", into=dataset)``, ``RecordingStore.open(dataset)``. An empty
+    You can pass a dataset as a store: ``Ingest("landing/", into=dataset)``, ``RecordingStore.open(dataset)``. An empty
     dataset has no store yet. :meth:`at` returns an earlier version.
     """
 
@@ -388,7 +391,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
     @property
     def dataset(self) -> DatasetEntry:
-        """The dataset itself: the view that leaves nothing out."""
+        """The dataset itself, which is the view of everything."""
         return self
 
     @property
@@ -399,7 +402,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
     @property
     def updated_at(self) -> datetime:
-        """The time of the last change, in UTC: of the name, the default blueprint, or the content."""
+        """The time of the last change of the name, the default blueprint, or the content, in UTC."""
         newest = self._folder().newest()
         stored = 0 if newest is None else int(newest.created * 1e9)
         return time_of(max(self._row().updated_ns, stored))
@@ -427,26 +430,26 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         start: datetime | timedelta | int | None = None,
         end: datetime | timedelta | int | None = None,
     ) -> str:
-        """The URL of a segment, and with a ``timeline`` of a time or a span in it.
+        """The URL of a segment, or with a ``timeline`` of a time or a time range in it.
 
-        ``start`` and ``end`` are ticks, nanoseconds, times or durations, like the timeline; a time without a zone is in
-        UTC. Ids are percent-encoded.
+        ``start`` and ``end`` are ticks, nanoseconds, times or durations, depending on the timeline; a time without a
+        zone is in UTC. Ids are percent-encoded.
 
         Raises
         ------
         ValueError
             ``start`` or ``end`` is given without ``timeline``.
         NotImplementedError
-            This is the dataset as of a version, which a URL cannot name.
+            This dataset is at a version, which a URL cannot name.
         """
         if self._version is not None:
-            text = f"the URL of a segment names no version, and this is version {self._version} of '{self.name}'"
-            raise UnsupportedCallError(text, hint="Ask the dataset itself for the URL.")
+            text = f"a segment URL cannot name a version, and this is version {self._version} of '{self.name}'"
+            raise UnsupportedCallError(text, hint="Call segment_url() of the dataset without at().")
         dataset = f"{self._catalog.url.rstrip('/')}/dataset/{self.id}"
         return segment_url(dataset, segment_id, timeline, start, end)
 
     def segment(self, segment_id: str) -> Segment:
-        """A segment, by its id. Raises ``NotFoundError`` (a ``LookupError``) if there is none."""
+        """A segment, by its id. Raises ``NotFoundError`` (a ``LookupError``) if it does not exist."""
         self.layer_names(segment_id)
         return Segment(self, segment_id)
 
@@ -541,44 +544,44 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         times: bool = False,
         executor: str | None = None,
     ) -> RegistrationHandle:
-        """Register recordings: each becomes a layer of the segment that has its recording id.
+        """Register recordings. Each becomes a layer of the segment with the recording's id.
 
         An RRD stays in its place, and must not change; only its footer is read. An RRD without a footer is read whole,
         with a warning. Files of other formats (MCAP, Parquet, LeRobot datasets, whose episodes are segments) are copied
         through their readers. A file with several recordings becomes a layer of several segments. A recording without
         an id gets its file's name.
 
-        It runs in a thread; ``wait()`` of the handle returns at its end. Guarantee: each file succeeds or fails by
-        itself, as a whole; its result arrives once it is visible. With the deprecated ``recording_layer=`` or
-        ``timeout_secs=`` of 0.27 it waits, and returns the id of the segment.
+        The registration runs in a thread; ``wait()`` of the handle waits for its end. Guarantee: each file succeeds or
+        fails as a whole, independently of the others; its result arrives once it is visible. With the deprecated
+        arguments ``recording_layer`` or ``timeout_secs`` of 0.27, the call waits, and returns the id of the segment.
 
         Parameters
         ----------
         recording_uri
             A URL (``file:///…``, ``s3://…``) or an absolute path, or several.
         layer_name
-            The layer, or one for each URI.
+            The name of the layer, or one name for each URI.
         on_duplicate
             What happens to a layer that the segment already has: ``replace``, ``skip`` or ``error``.
         verify
-            Read all chunks of RRDs that stay in place, and store their digests, which every later read compares. A file
+            Read all chunks of RRDs that stay in place, and store their digests; every later read compares them. A file
             whose footer does not match its chunks is refused. Copies always have digests.
         copy
-            Copy RRDs, too: the dataset then does not need the files.
+            Also copy RRDs, so that the dataset does not need the files.
         times
             Read all chunks of RRDs that stay in place, and store their times, so that queries without values (counts,
-            an index, non-null filters) do not read chunks. Copies always have times. A file that cannot be read whole
-            gets none, with a ``ReadWarning``.
+            an index, non-null filters) do not read chunks. Copies always have times. An incompletely readable file gets
+            no times, with a ``ReadWarning``.
         executor
-            ``spark`` or ``inline``. By default this process reads footers if that takes less than 20 s, as of 20,000
-            files on a disk.
+            ``spark`` or ``inline``. By default this process reads the footers if that takes less than 20 s (about
+            20,000 files on a disk).
 
         Raises
         ------
         NotFoundError
             There is no such file.
         AlreadyExistsError
-            With ``on_duplicate="error"``, one of the layers exists already.
+            A layer already exists, with ``on_duplicate="error"``.
         ValueError
             A path is relative; there are no URIs; the numbers of layers and URIs differ; or two files have the same
             layer of the same segment.
@@ -600,11 +603,11 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         times: bool = False,
         executor: str | None = None,
     ) -> RegistrationHandle:
-        """Register all recordings below a folder or prefix; the other parameters are those of :meth:`register`.
+        """Register all recordings below a folder or prefix.
 
-        A folder that is one input, such as a LeRobot dataset, counts as one file. Hidden files of other formats are
-        left out. A recording without an id gets the names of its folders and file: ``monday/drive.mcap`` is
-        ``monday-drive``.
+        The other parameters are those of :meth:`register`. A folder that is one input, such as a LeRobot dataset,
+        counts as one file. Hidden files of formats other than RRD are skipped. A recording without an id gets the names
+        of its folders and file: ``monday/drive.mcap`` is ``monday-drive``.
 
         Raises
         ------
@@ -631,15 +634,15 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         layers_to_drop: str | Sequence[str] = (),
         force: bool = False,  # noqa: ARG002 (nothing here is ever pending)
     ) -> UnregistrationHandle:
-        """Remove layers by segments and by names; an empty list means any.
+        """Remove layers by segment ids and layer names; an empty list matches all.
 
-        A segment without layers is removed. Files registered in place stay. Unknown ids and names are ignored, and so
-        is ``force``.
+        A segment without layers is removed. Files registered in place stay. Unknown ids and names are ignored.
+        ``force`` has no effect.
 
         Raises
         ------
         ValueError
-            Both are empty.
+            Both lists are empty.
         """
         segments = [segments_to_drop] if isinstance(segments_to_drop, str) else segments_to_drop
         layers = [layers_to_drop] if isinstance(layers_to_drop, str) else layers_to_drop
@@ -649,9 +652,9 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
     @changing
     def delete_segment_properties(self, segment_ids: str | Sequence[str]) -> None:
-        """Delete the properties that were set for segments, in one step; segments without any are ignored.
+        """Delete the properties that were set for segments, in one step.
 
-        Properties in their recordings stay.
+        Properties in their recordings stay. Segments without set properties are ignored.
 
         Raises
         ------
@@ -684,10 +687,10 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         ----------
         optimize_indexes
             Create the times and the statistics of values of recordings that lack them, such as those registered in
-            place, by reading their chunks once: on Spark, if there are many bytes or they are remote. Unreadable
+            place, by reading their chunks once, on Spark if there are many bytes or the files are remote. Unreadable
             recordings stay unchanged, with a ``ReadWarning``. Also update search indexes.
         retrain_indexes
-            Do that, and train search indexes again.
+            Do the same, and train the search indexes again.
         compact_fragments
             Join small files, and drop replaced recordings; see :meth:`RecordingStore.compact`.
         cleanup_before
@@ -719,7 +722,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         return "blueprint" if self.kind is EntryKind.BLUEPRINT_DATASET else "recording"
 
     def store_reader(self) -> StoreReader:
-        """The store's reader, which keeps what it read. Raises ``NotFoundError`` once the dataset was deleted."""
+        """The store's reader, with its cache. Raises ``NotFoundError`` if the dataset was deleted."""
         row = self._row()
         if self._version is None:
             return self._log.store(row)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class DatasetVersions(Entry):
-    """The versions of a dataset: each registration, removal, compaction and more makes one, which never changes.
+    """The versions of a dataset.
+
+    Each change, such as a registration, a removal or a compaction, makes a version, which is immutable.
 
     Maintenance removes old versions (:meth:`DatasetEntry.do_maintenance`), except those with a tag.
     """
@@ -23,7 +25,7 @@ class DatasetVersions(Entry):
 
     @property
     def version(self) -> int | None:
-        """The number of the version that :meth:`at` opened; None: each call reads the newest."""
+        """The number of the version that :meth:`at` opened, or None: each call reads the newest version."""
         return self._version
 
     def at(self, version: VersionPoint | None = None) -> Self:
@@ -31,8 +33,8 @@ class DatasetVersions(Entry):
 
         Segments, layers, schemas, properties in recordings, index ranges, rows, files and results of searches are those
         of the version. Blueprints, assets, properties that were set later, and the list of search indexes are the
-        current ones. URLs of segments are refused, because they cannot name a version. Once the version is removed,
-        reading raises ``SourceMissingError``; a tag keeps it.
+        current ones. :meth:`segment_url` raises, because a URL cannot name a version. Once the version is removed,
+        reading raises ``SourceMissingError``; a tag prevents the removal.
 
         Parameters
         ----------
@@ -45,17 +47,17 @@ class DatasetVersions(Entry):
         NotFoundError
             The version or tag does not exist or was removed, or the dataset is empty.
         ValueError
-            It is none of these, or a time in the future.
+            ``version`` has another type, or is a time in the future.
         """
         return self._pinned(self._history().number(version))
 
     def list_versions(self) -> pa.Table:
-        """A row for each existing version, oldest first; no rows before the first registration.
+        """One row for each existing version, oldest first; no rows before the first registration.
 
-        The columns are ``version``, ``made_at``, ``author`` (a user of the machine that made it), ``operation``
+        The columns are ``version``, ``made_at``, ``author`` (the user name on the machine that made it), ``operation``
         (``register``, ``unregister``, ``ingest``, ``compact``, ``restore``, ``tag`` …), ``restored`` (the version that
-        a ``restore`` has brought back), ``tags``, and how many ``segments``, ``layers``, ``chunks``, ``rows`` and
-        ``bytes`` (of stored chunks) it has. Values that earlier releases did not record are null.
+        ``restore`` restored), ``tags``, and the numbers of ``segments``, ``layers``, ``chunks``, ``rows`` and ``bytes``
+        (of stored chunks). Values that earlier releases did not record are null.
         """
         return self._history().table()
 
@@ -106,8 +108,8 @@ class DatasetVersions(Entry):
     def restore(self, version: VersionPoint) -> int:
         """Restore the segments and layers of a version, and return the number of the newest version.
 
-        It adds a version: the history and commits of others stay. Without a difference there is no commit. Files that
-        were registered in place must still exist. Search indexes stay valid.
+        This adds a version; the history stays. If nothing differs, no version is added. Files that were registered in
+        place must still exist. Search indexes stay valid.
 
         Parameters
         ----------
@@ -124,7 +126,7 @@ class DatasetVersions(Entry):
         return self._history().restore(version)
 
     def diff(self, before: VersionPoint, after: VersionPoint | None = None) -> pa.Table:
-        """The layers that differ between two versions, given as for :meth:`at`; None is the newest.
+        """The layers that differ between two versions, given as for :meth:`at`; None is the newest version.
 
         The columns are ``change`` (``added``, ``changed`` or ``removed``), ``rerun_segment_id``, ``rerun_layer_name``,
         and ``rows`` and ``bytes`` of both sides, null where the layer is missing. A layer has changed if it was

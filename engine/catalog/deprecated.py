@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class TableInsertMode(Enum):
-    """Modes of the deprecated ``write_table``."""
+    """The modes of the deprecated ``write_table``."""
 
     APPEND = 1
     OVERWRITE = 2

@@ -19,7 +19,7 @@ from ..storage import author
 
 MOST_CHARACTERS_OF_A_NAME: Final = 180
 SYSTEM_PREFIX: Final = "__"
-"""What names of the catalog's own entries begin with."""
+"""The prefix of the names of the catalog's own entries."""
 
 _OF_NAMES: Final = frozenset(string.ascii_letters + string.digits + "_-.:[] ")
 _DATASETS: Final = "datasets"
@@ -28,7 +28,7 @@ _DATASETS: Final = "datasets"
 class EntryId:
     """The id of an entry: 16 bytes that sort by creation time. It never changes.
 
-    As text it has 32 hex digits, of which upper and lower case mean the same.
+    As text it has 32 hex digits in any case.
 
     >>> str(EntryId("18e9f1ab5adeed165250c4c05ec3b71c"))
     '18E9F1AB5ADEED165250c4c05ec3b71c'
@@ -87,7 +87,7 @@ class EntryKind(Enum):
 
 
 HIDDEN_KINDS: Final = (EntryKind.BLUEPRINT_DATASET, EntryKind.ASSET_DATASET)
-"""Datasets that belong to another entry, and go with it."""
+"""Datasets that belong to another entry, and are deleted with it."""
 DATASET_KINDS: Final = (EntryKind.DATASET, *HIDDEN_KINDS)
 _OWNED: Final = {EntryKind.BLUEPRINT_DATASET: "bp", EntryKind.ASSET_DATASET: "as"}
 
@@ -112,7 +112,7 @@ def check_entry_name(name: str) -> None:
     if name.startswith(SYSTEM_PREFIX):
         raise UsageError(
             f"invalid entry name: name '{name}' begins with '{SYSTEM_PREFIX}'",
-            hint="Such names are those of the catalog's own entries.",
+            hint="The catalog reserves such names for its own entries.",
         )
 
 
@@ -264,7 +264,7 @@ def check_table_name(name: str) -> None:
         if fault:
             raise UsageError(
                 f"Invalid table name. sql parser error: {fault}",
-                hint="A name is letters, digits and _, not beginning with a digit; up to two dots divide it into a "
+                hint="A name has letters, digits and _, and begins with no digit; up to two dots divide it into a "
                 "catalog, a schema and a table.",
             )
     check_entry_name(name)
@@ -300,7 +300,8 @@ def parts_of(name: str) -> TableName:
 
 
 MOST_CHANGES: Final = 500
-"""The changes that a version of a catalog carries along, its own among them: some 60 kB, where entries take as much."""
+"""The number of recent changes in each version of a catalog, including its own: some 60 kB, about the size of the
+entries."""
 CHANGES: Final = pa.schema(
     [
         pa.field("version", pa.int64(), nullable=False),

@@ -68,17 +68,17 @@ if TYPE_CHECKING:
     from ..query import QuerySemantics
 
 KEPT_VERSIONS: Final = 16
-"""At least so many of the newest versions stay, for those who have just looked which is the newest."""
+"""At least this many of the newest versions are kept, for readers that have just listed the versions."""
 _MOST_READERS: Final = 64
 """The number of stores whose content a client caches: 1.3 kB for each recording."""
 _POINTS: Final = ("entry.draft", "entry.publish")
-_HOW: Final = "client.create_dataset(…) makes the first entry."
+_HOW: Final = "client.create_dataset(…) creates the first entry."
 
 SECRETS: Final = ".serve"
-"""The folder with what signs the tokens of a server."""
+"""The folder with the secret that signs the tokens of a server."""
 OWN_FOLDERS: Final = ("catalog", "datasets", SECRETS, ".serve-secret")
-"""What a catalog has in its folder for itself, where nobody else makes or registers a table. The last is a file: the
-secret of a server, where it was before it moved into the folder before it."""
+"""The folders of the catalog itself, in which no table can be created or registered. The last one is a file: the former
+place of the secret of a server."""
 GOING: Final = 0
 """The time of deletion of data that is being removed."""
 
@@ -86,7 +86,8 @@ SYSTEM_TABLE: Final = "__entries"
 _SYSTEM_ID: Final = EntryId("0" * 32)
 
 Change = Callable[[Mapping[EntryId, EntryRow]], Mapping[EntryId, EntryRow]]
-"""The change from some entries to the next. It raises if they forbid it, and runs again if others came first."""
+"""A function from the present entries to the next ones. It raises if the change is not allowed, and runs again if
+another process changed the entries first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class CatalogVersion:
         """The inverse of :meth:`to_dict`. Raises ``TypeError``, ``ValueError`` or ``KeyError`` for something else."""
         rows = [EntryRow.of(row) for row in data["entries"]]
         if len({row.name for row in rows}) < len(rows) or len({row.id for row in rows}) < len(rows):
-            raise ValueError("two of its entries have one name, or one id")
+            raise ValueError("two of its entries have the same name or id")
         removed = tuple(RemovedEntry(EntryId(id_), int(since)) for id_, since in data["removed"])
         made_ns, first, changed_ns = (int(data.get(key, 0)) for key in ("made_ns", "first", "changed_ns"))
         changes = parsed_changes(data.get("changes", ()))  # of which earlier releases knew nothing
@@ -215,9 +216,9 @@ class EntryLog:
             raise self._unreachable(error) from error
         if is_store:
             raise UnreachableError(
-                "this is a store of recordings, and no catalog",
+                "this is a store of recordings, not a catalog",
                 path=str(self.root),
-                hint=f"Open a catalog beside it, and name it there: create_dataset(NAME, url={str(self.root)!r}).",
+                hint=f"Add it to a catalog in another folder: create_dataset(NAME, url={str(self.root)!r}).",
             )
 
     def read(self) -> CatalogVersion:
@@ -248,8 +249,10 @@ class EntryLog:
             versions[number] = self._parsed(number, self._files.read(number))
             made_ns = versions[number].changed_ns // 1000 * 1000
             if not made_ns:
-                hint = "An earlier release has made it; give its number."
-                raise NotFoundError(f"nobody knows when version {number} was made", path=str(self.root), hint=hint)
+                hint = "An earlier release made this version without its time; give the number of a version."
+                raise NotFoundError(
+                    f"version {number} does not record when it was made", path=str(self.root), hint=hint
+                )
             return made_ns
 
         try:
@@ -325,9 +328,9 @@ class EntryLog:
         late = next((gone for gone in removed if gone.is_going and gone.place in used), None)
         if late is not None:
             raise SourceMissingError(
-                "it was deleted, and is being removed",
+                "the dataset was deleted, and its data is being removed",
                 path=self.folder.place(late.place),
-                hint="What a catalog deletes may be adopted for a week.",
+                hint="A deleted dataset can be added again for a week.",
             )
         left = [gone for gone in removed if gone.id not in clear and gone.place not in used]
         return tuple([replace(gone, removed_ns=GOING) if gone.id in going else gone for gone in left])
@@ -344,7 +347,7 @@ class EntryLog:
                 if row.id in entries or row.id in removed or row.id == _SYSTEM_ID:
                     raise AlreadyExistsError(
                         f"Entry id '{row.id}' already exists",
-                        hint="It was deleted, and its data is there still." if row.id in removed else None,
+                        hint="The entry was deleted, but its data still exists." if row.id in removed else None,
                     )
                 _check_free(entries, row)
             return {**entries, **{row.id: row for row in rows}}
@@ -404,7 +407,7 @@ class EntryLog:
         return UnreachableError(
             f"the catalog cannot be reached: {error.message if isinstance(error, ReadError) else error.strerror}",
             path=str(self.root),
-            hint="Name a folder, or the prefix of an object store, that may be read.",
+            hint="Name a folder, or a prefix of an object store, that you can read.",
         )
 
     def _publish(self, following: CatalogVersion) -> bool:
@@ -483,9 +486,9 @@ def changing(method: Method) -> Method:
 class Entry:
     """An entry of a catalog, found by name or id.
 
-    It is equal to another handle of the same entry, to its name, and to its id, so that ``"drives" in
-    client.entries()`` works. The name is the one at the time of the look-up. All else reads the present catalog, and
-    raises ``NotFoundError`` once the entry is deleted.
+    An entry equals another handle of the same entry, its name, and its id, so that ``"drives" in client.entries()``
+    works. The name is the one at the time of the look-up. Everything else is read from the present catalog, and raises
+    ``NotFoundError`` once the entry is deleted.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -503,11 +506,11 @@ class Entry:
         return pinned
 
     def check_changeable(self) -> None:
-        """Raise ``UsageError`` if this is the entry as of a version, which stays as it is."""
+        """Raise ``UsageError`` if this is a version of the entry, which is read-only."""
         if self._version is not None:
             raise UsageError(
-                f"this is version {self._version} of '{self.name}', which stays as it is",
-                hint="Change the entry that the catalog gives, or restore() the version there.",
+                f"this is version {self._version} of '{self.name}', which is read-only",
+                hint="Change the entry without at(), or restore() the version.",
             )
 
     @property
@@ -532,22 +535,22 @@ class Entry:
 
     @property
     def created_at(self) -> datetime:
-        """When the entry was made, in UTC."""
+        """The time when the entry was created, in UTC."""
         return time_of(self._last_row.created_ns)
 
     @property
     def updated_at(self) -> datetime:
-        """When the entry changed last, in UTC."""
+        """The time of the last change of the entry, in UTC."""
         return time_of(self._row().updated_ns)
 
     @changing
     def set_name(self, name: str) -> None:
-        """Give the entry another name; the old one is free then.
+        """Rename the entry. The old name is then free.
 
         Raises
         ------
         AlreadyExistsError
-            Another entry, of whatever kind, has this name.
+            Another entry, of any kind, has this name.
         NotFoundError
             The entry was deleted.
         ValueError
@@ -565,13 +568,12 @@ class Entry:
     def delete(self) -> None:
         """Delete the entry from the catalog, a dataset with its blueprints.
 
-        Data stays where it is. Data in the catalog's own folder is removed by the global maintenance, when the
-        entry has been gone for a week.
+        The data stays. A week later, the global maintenance removes data in the catalog's own folder.
 
         Raises
         ------
         NotFoundError
-            The entry was deleted before.
+            The entry was already deleted.
         ValueError
             It is one of the catalog's own entries.
         """
@@ -626,7 +628,7 @@ def _check_own(row: EntryRow) -> None:
         what = "blueprints" if row.kind is EntryKind.BLUEPRINT_DATASET else "assets"
         raise UsageError(
             f"'{row.name}' has the {what} of an entry, and cannot be renamed",
-            hint="It is called by the entry's id.",
+            hint="Its name is the id of the entry.",
         )
 
 
@@ -637,4 +639,4 @@ def _check_free(entries: Mapping[EntryId, EntryRow], row: EntryRow) -> None:
         return  # any number of entries may name one table
     same = next((other for other in entries.values() if other.place == row.place), None)
     if same is not None:
-        raise AlreadyExistsError(f"the data at {row.place} is that of entry '{same.name}' already")
+        raise AlreadyExistsError(f"the data at {row.place} already belongs to entry '{same.name}'")

@@ -69,8 +69,9 @@ class RemovedItem:
 
 @dataclass(frozen=True, slots=True)
 class RemainingItem:
-    """An item that was not removed, and has or may have data of a segment: its kind, and what to do about it.
-    ``is_below``: it is in the catalog's own folder, so the segment is not forgotten yet.
+    """An item with possible data of a segment that was not removed: its place, the reason, and a hint.
+
+    ``is_below``: the item is in the catalog's own folder, so the segment is not forgotten yet.
     """
 
     place: str
@@ -84,7 +85,7 @@ class ForgetReport:
     """The report of forgetting segments of a dataset.
 
     ``layers`` are the (segment, layer) pairs with data in any version. ``removed`` and ``remaining`` are the items that
-    were and were not removed. ``tags`` are the removed tags, whose versions had the data.
+    were and were not removed. ``tags`` are the removed tags.
 
     >>> report = ForgetReport("drives", ("monday",), (("monday", "base"),), (RemovedItem("shard", "a.rrd", 7),), (), ())
     >>> report.is_complete, report.bytes
@@ -101,7 +102,7 @@ class ForgetReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing of the segments is left in the catalog's folder."""
+        """Whether the catalog's folder has no data of the segments any more."""
         return not any(item.is_below for item in self.remaining)
 
     @property
@@ -119,7 +120,7 @@ class ForgetReport:
         }
 
     def table(self) -> pa.Table:
-        """One row for each thing that was removed or remains: ``state``, ``kind``, ``place``, ``bytes``, ``hint``."""
+        """One row for each item that was removed or remains: ``state``, ``kind``, ``place``, ``bytes``, ``hint``."""
         rows: list[tuple[Any, ...]] = [("removed", item.kind, item.place, item.bytes, None) for item in self.removed]
         rows += [("remains", item.reason, item.place, None, item.hint) for item in self.remaining]
         return pa.Table.from_pylist([dict(zip(_ROWS.names, row, strict=True)) for row in rows], _ROWS)
@@ -137,7 +138,7 @@ class ForgetReport:
         lines += [f"  removed tag {tag!r}" for tag in self.tags]
         lines += [f"  remains: {item.place}: {item.reason}. {item.hint}" for item in self.remaining]
         if not self.layers and not self.removed:
-            lines.append("  nothing of it was there")
+            lines.append("  there was no data")
         return "\n".join(lines)
 
 
@@ -182,7 +183,9 @@ class _Plans:
         except (ValueError, TypeError) as error:
             place = self._folder.place(_PLAN)
             raise ReadError(
-                f"what was to be forgotten cannot be read: {error}", path=place, hint="Remove it, and forget it again."
+                f"the list of segments to forget cannot be read: {error}",
+                path=place,
+                hint="Remove the file, and call forget again.",
             ) from error
 
     def write(self, plan: _Plan) -> None:
@@ -203,10 +206,10 @@ def unfinished(folder: RecordingsFolder) -> list[ReadError]:
         segments = _Plans(folder).read().segments
     except ReadError as error:
         return [error]
-    hint = "Forget it again: what is left of it goes then."
+    hint = "Call forget again: it removes the remaining data."
     return [
         ReadError(
-            f"segment {segment!r} is being forgotten, and not all of it is gone", path=str(folder.path), hint=hint
+            f"segment {segment!r} is being forgotten, and some of its data remains", path=str(folder.path), hint=hint
         )
         for segment in segments
     ]
@@ -224,7 +227,7 @@ def forget(
     began = time.perf_counter()
     ids = sorted(set(segment_ids))
     if not ids:
-        raise UsageError("no segment to forget was given")
+        raise UsageError("no segment was given")
     for segment_id in ids:
         check_argument("segment_ids", segment_id, str)
     folder = RecordingsFolder(log.place(log.read().dataset(dataset.id)))
@@ -332,18 +335,22 @@ class _Forgetting:
             result = remove_recordings(self._folder, {*self._ids, *self._plan.blueprints})
             self._removed += [RemovedItem(file.kind, file.place, file.bytes) for file in result.files]
             for shard, recording in result.unreadable:
-                hint = "Unregister that one, or restore the file, and run this again."
-                self._stays(shard, f"recording {recording!r} in it is damaged, and cannot be copied elsewhere", hint)
+                hint = "Unregister that recording, or restore the file, and run this again."
+                self._stays(
+                    shard,
+                    f"recording {recording!r} in this file is damaged, and cannot be copied to another file",
+                    hint,
+                )
             for run in result.writers:
                 place = self._folder.writers.place(f"{run}.json")
-                hint = "Run this again when that writer is done."
-                self._stays(place, "a writer is at work, whose new files may have data of it", hint)
+                hint = "Run this again when the writer is done."
+                self._stays(place, "a writer is running, and its new files may have such data", hint)
         indexes = SearchIndexes(self._folder)
         for name, error in indexes.purge(StoreReader(self._folder).live(), RunOptions(None)).items():
             self._removed.append(RemovedItem("search table", name))
             if error is not None:
-                reason = f"the search index of {name} is gone, as it cannot be made anew: {error.message}"
-                self._stays(str(self._folder.path), reason, "Make it again when that is mended.", is_below=False)
+                reason = f"the search index of {name} was removed, and could not be rebuilt: {error.message}"
+                self._stays(str(self._folder.path), reason, "Create the index again after fixing this.", is_below=False)
 
     def _clear_properties(self) -> None:
         for segment in sorted(self._ids):
@@ -356,8 +363,8 @@ class _Forgetting:
 
     def _clear_table(self, tables: _Tables, table: LanceTable) -> None:
         if elsewhere := tables.unclear(table):
-            hint = f"Delete its rows where {SEGMENT_ID} is one of these segments, and then clean it up."
-            self._stays(table.place, f"it has rows of such segments, perhaps of dataset {elsewhere!r}", hint)
+            hint = f"Delete its rows where {SEGMENT_ID} is one of these segments, and then remove its old versions."
+            self._stays(table.place, f"the table has rows of such segments, perhaps of dataset {elsewhere!r}", hint)
             return
         before = {file.path: file.size for file in files_at(located(table.place))}
         tables.remove_rows(table)
@@ -396,13 +403,13 @@ class _Forgetting:
                 continue
             if is_copy or (others is not None and not others):
                 if others and not self._is_free(place):
-                    hint = "Register those recordings with copy=True, and run this again."
-                    self._stays(place, f"the file has other recordings, too: {', '.join(sorted(others)[:3])}", hint)
+                    hint = "Register the other recordings with copy=True, and run this again."
+                    self._stays(place, f"the file also has other recordings: {', '.join(sorted(others)[:3])}", hint)
                     continue
                 self._remove(file)
             elif others:
-                hint = "Write the others into another file, and remove this one."
-                self._stays(place, f"the file has other recordings, too: {', '.join(sorted(others)[:3])}", hint)
+                hint = "Write the other recordings into another file, and remove this one."
+                self._stays(place, f"the file also has other recordings: {', '.join(sorted(others)[:3])}", hint)
 
     def _own_folders(self) -> tuple[str, ...]:
         """The folders of stores, tables and of the catalog itself below its folder."""
@@ -456,8 +463,8 @@ class _Forgetting:
     def _look_elsewhere(self) -> None:
         for source in sorted({source for source, _, _, _ in self._plan.sources}):
             if _exists(source):
-                hint = "Remove it, or register it again if it is to stay."
-                self._stays(source, "the file from which it came", hint, is_below=False)
+                hint = "Remove the file, or register it again to keep it."
+                self._stays(source, "the source file", hint, is_below=False)
         self._look_at_exports()
         for row in self._log.read().entries.values():
             if row.id == self._dataset.id or row.kind is not EntryKind.DATASET:
@@ -465,7 +472,9 @@ class _Forgetting:
             live = StoreReader(RecordingsFolder(self._log.place(row))).live()
             for segment in sorted(self._ids):
                 if live.of_recording(segment):
-                    hint = f"Forget it there, too, if it is the same: get_dataset({row.name!r}).forget({segment!r})."
+                    hint = (
+                        f"If it has the same data, forget it there, too: get_dataset({row.name!r}).forget({segment!r})."
+                    )
                     self._stays(
                         self._log.place(row), f"dataset {row.name!r} has a segment {segment!r}", hint, is_below=False
                     )
@@ -476,10 +485,10 @@ class _Forgetting:
         for segment in sorted(self._ids):
             if live.of_recording(segment):
                 reason = f"segment {segment!r} was registered again meanwhile"
-                hint = "Run this again if that was not meant to be."
+                hint = "Run this again to forget it."
                 self._stays(str(self._folder.path), reason, hint, is_below=False)
         for tag in tags_with(self._folder, self._ids):
-            reason = f"tag {tag!r} was made meanwhile, and keeps a version that has it"
+            reason = f"tag {tag!r} was made meanwhile, and keeps a version with such data"
             self._stays(str(self._folder.path), reason, "Run this again with force=True (--force).")
 
     def _look_at_exports(self) -> None:
@@ -490,9 +499,9 @@ class _Forgetting:
                     if names & self._ids:
                         export = str(place / file.path).removesuffix(_LEROBOT).removesuffix(_PARQUET).rstrip("/")
                         hint = (
-                            "Bring it up to date with write_lerobot(…, append=True), or write it again, and remove it."
+                            "Update it with write_lerobot(…, append=True), or write a new export and remove this one."
                         )
-                        self._stays(export, "an export that has it", hint, is_below=False)
+                        self._stays(export, "an export with a segment", hint, is_below=False)
 
     def _stays(self, place: str, reason: str, hint: str, *, is_below: bool = True) -> None:
         self._remaining.append(RemainingItem(place, reason, hint, is_below))
@@ -644,7 +653,7 @@ def _exists(source: str) -> bool:
 
 
 class DatasetForget(Entry):
-    """The call of a dataset that removes all data of segments."""
+    """The method of a dataset that removes all data of segments."""
 
     @changing
     def forget(
@@ -656,30 +665,28 @@ class DatasetForget(Entry):
     ) -> ForgetReport:
         """Remove all data of segments from the catalog's folder.
 
-        This rewrites the dataset's store, and removes its earlier versions, properties, rows of tables and of their
-        views with the tables' earlier versions, and copies of source files, exports and quarantine entries in the
-        catalog's folder. Search indexes are rebuilt. The report names data out of reach.
-
-        Stop writers of the tables first. A segment that is registered again meanwhile stays; readers of an earlier
-        version get a ``ReadError``. Guarantee: the same call completes an interrupted one, and changes nothing when
-        repeated.
+        This rewrites the dataset's store, and removes its earlier versions; properties; rows of tables and views, with
+        the earlier versions of these; and copies of source files, exports and quarantine entries in the catalog's
+        folder. Search indexes are rebuilt. The report lists data outside the catalog. Stop writers of the tables first.
+        A segment that is registered again meanwhile stays. Readers of an earlier version get a ``ReadError``.
+        Guarantee: the same call completes an interrupted one, and changes nothing when repeated.
 
         Parameters
         ----------
         segment_ids
             One id, or several.
         force
-            Remove tags whose versions have such data. Without it they are an error.
+            Remove tags whose versions have such data. By default such tags are an error.
         exports
             Other folders to search for exports of the dataset, for the report.
 
         Raises
         ------
         ValueError
-            No segment is given, or a tag keeps a version with its data.
+            No segment is given, or a tag keeps a version with such data.
         WriteError
-            Another process forgets, compacts or vacuums, or a job computes columns of a table.
+            Another process runs forget, compact or vacuum, or a job computes columns of a table.
         """
         names = [segment_ids] if isinstance(segment_ids, str) else segment_ids
-        assert isinstance(self, HiddenDatasets), "a dataset has assets, too"
+        assert isinstance(self, HiddenDatasets), "a dataset also has assets"
         return forget(self, self._log, names, force=force, exports=[located(place) for place in exports])

@@ -69,20 +69,20 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """The choices for a new layer whose name its segment already has."""
+    """What to do with a new layer if its segment already has a layer of this name."""
 
     ERROR = "error"
-    """It is left as it is, and the new one fails."""
+    """Keep the existing layer; the new layer fails."""
 
     SKIP = "skip"
-    """It is left as it is, and the new one counts as registered."""
+    """Keep the existing layer; the new layer counts as registered."""
 
     REPLACE = "replace"
-    """The new one takes its place."""
+    """Replace the existing layer."""
 
     @classmethod
     def of(cls, value: OnDuplicateSegmentLayer | str) -> OnDuplicateSegmentLayer:
-        """The member of a value. Raises ``UsageError`` if there is none."""
+        """The member of a value. Raises ``UsageError`` for another value."""
         try:
             return cls(value)
         except ValueError:
@@ -240,9 +240,7 @@ def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
             for (segment, layer), uris in twice.items()
             for line in (f"  segment id: {segment}, layer name: {layer}", *(f"    {uri}" for uri in uris))
         ]
-        hint = (
-            "Files with one recording id are one segment: convert each with an id of its own, or give each its layer."
-        )
+        hint = "Files with the same recording id are one segment: convert each with its own id, or give each its layer."
         raise UsageError("\n".join(("duplicate segment layers in request:", *lines)), hint=hint)
     return requests
 
@@ -345,9 +343,9 @@ class FileIdentity:
         """Raise a transient ``ReadError`` if the file has another identity now."""
         if FileIdentity.at(request) != self:
             raise ReadError(
-                "was changed while it was registered",
+                "was changed during its registration",
                 path=request.place,
-                hint="Register it again when it is written.",
+                hint="Register it again when it is completely written.",
                 transient=True,
             )
 
@@ -488,7 +486,7 @@ def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:
     table = file.scanned(store)
     warnings.warn(
         f"{file.path}: has no footer, so all of its {file.size:,} bytes were read to register it "
-        f"({time.perf_counter() - began:.1f} s). `chunkmill convert` writes it anew with one.",
+        f"({time.perf_counter() - began:.1f} s). `chunkmill convert` writes it with a footer.",
         ReadWarning,
         stacklevel=2,
     )

@@ -34,7 +34,7 @@ from .forget import unfinished
 from .search import SearchIndexes
 
 TABLES: Final = "tables"
-"""The folder in a catalog's own in which are the tables that have no other place."""
+"""The folder in a catalog for tables without a URL."""
 _OF_TABLES: Final = (TABLES, "uploads")
 _LONGEST_CREATION: Final = timedelta(days=1)
 """Within which a table that was made gets its entry, or never: much less than after which it would be removed."""
@@ -49,7 +49,9 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
     with _new_table(place, name, schema):
         reach("lance.create")
         if age_of_table(id_) > _LONGEST_CREATION:
-            raise WriteError(f"making table {name!r} took too long", path=str(place), hint="Try again.", transient=True)
+            raise WriteError(
+                f"the creation of table {name!r} took too long", path=str(place), hint="Try again.", transient=True
+            )
         return _entry(log, id_, name, place)
 
 
@@ -97,9 +99,9 @@ def _check_place(log: EntryLog, place: Location) -> None:
     )
     if is_below(root, real) or any(is_below(real, folder) for folder in own[: len(OWN_FOLDERS)]) or real in own:
         raise UsageError(
-            "a table cannot be in a folder that the catalog has for itself",
+            "a table cannot be in a folder of the catalog itself",
             path=str(place),
-            hint="Choose a folder of its own, beside the catalog's, or leave the place out.",
+            hint="Choose another folder, or omit the URL.",
         )
 
 
@@ -129,7 +131,7 @@ def age_of_table(id_: EntryId) -> timedelta:
 
 
 WEEK: Final = timedelta(days=7)
-"""What is younger may still be in use: by a long query, or a writer that sleeps."""
+"""The age up to which data may be in use, by a long query or a suspended writer."""
 
 
 def a_week_ago() -> datetime:
@@ -145,8 +147,8 @@ def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
     age = age_of_moment("cleanup_before", cleanup_before)
     if age < WEEK - timedelta(minutes=1) and not allow_recent:
         raise UsageError(
-            f"versions that are younger than {WEEK.days} days may still be in use, and are not removed",
-            hint="Name an earlier cleanup_before, or say unsafe_allow_recent_cleanup=True.",
+            f"versions younger than {WEEK.days} days may be in use, and are not removed",
+            hint="Give an earlier cleanup_before, or set unsafe_allow_recent_cleanup=True.",
         )
     return max(age, timedelta())
 
@@ -226,7 +228,7 @@ _DRAFT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CatalogFault:
-    """A damaged file of a catalog: of ``dataset`` or ``table``, or the catalog's own if neither is given.
+    """A damaged file of a catalog: a file of ``dataset`` or ``table``, or of the catalog itself if both are None.
 
     ``segment_id`` and ``layer`` name the layer that needs it, if any. ``error`` names the file and the fault.
     """
@@ -281,9 +283,9 @@ def _abandoned(log: EntryLog) -> list[ReadError]:
     """The errors on tables without an entry, once nobody is creating them any more."""
     return [
         ReadError(
-            "no entry has this table, and nothing was ever written to it",
+            "no entry has this table, and the table has no data",
             path=str(folder.location),
-            hint="client.do_global_maintenance() removes it when it is a week old.",
+            hint="client.do_global_maintenance() removes it after a week.",
         )
         for folder in abandoned_tables(log, _NO_LONGER_MADE)
     ]
@@ -342,7 +344,7 @@ def _remove_draft(path: Path, limit: float) -> None:
     except FileNotFoundError:
         return  # it has got its name, or another process removes drafts, too
     except OSError as error:
-        warnings.warn(f"{path} is left of a process that was killed, and stays: {error}", UserWarning, stacklevel=4)
+        warnings.warn(f"{path} was left by a killed process, and cannot be removed: {error}", UserWarning, stacklevel=4)
 
 
 def _is_open_elsewhere(handle: int) -> bool:

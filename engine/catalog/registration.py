@@ -122,21 +122,20 @@ class Outcomes:
 
 
 class RegistrationHandle:
-    """A running registration. It continues without the handle."""
+    """A running registration. It continues without this handle."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
 
     def iter_results(self, timeout_secs: float | None = None) -> Iterator[SegmentRegistrationResult]:
-        """Yield the outcome of each file as soon as its layer is visible or has failed. Each call starts with the first
-        one.
+        """Yield the outcome of each file once its layer is visible or has failed. Each call starts with the first file.
 
         A file with several recordings has a result for each.
 
         Raises
         ------
         TimeoutError
-            Not all are done within ``timeout_secs`` seconds. The registration continues.
+            Some files are not done after ``timeout_secs`` seconds. The registration continues.
         """
         until = _until(timeout_secs)
         number = 0
@@ -150,10 +149,10 @@ class RegistrationHandle:
         Raises
         ------
         ValueError
-            Some failed; the message names each. The others are registered. It is a ``RegistrationError``, ``transient``
-            if another try may help with each.
+            Some files failed; the message names each. The others are registered. The error is a ``RegistrationError``;
+            it is ``transient`` if a retry may help for every failed file.
         TimeoutError
-            Not all are done within ``timeout_secs`` seconds. The registration continues.
+            Some files are not done after ``timeout_secs`` seconds. The registration continues.
         """
         results = self._outcomes.all(_until(timeout_secs))
         failed = [result.error for result in results if result.error is not None]
@@ -163,17 +162,17 @@ class RegistrationHandle:
         return RegistrationResult([result.segment_id for result in results if result.segment_id is not None])
 
     def results(self, timeout_secs: float | None = None) -> list[list[SegmentRegistrationResult]]:
-        """Return the outcomes of each file, in the order of the request, once all are done.
+        """Wait until all files are done, and return their outcomes in the order of the request.
 
         Raises
         ------
         TimeoutError
-            Not all are done within ``timeout_secs`` seconds. The registration continues.
+            Some files are not done after ``timeout_secs`` seconds. The registration continues.
         """
         return self._outcomes.by_file(_until(timeout_secs))
 
     def cancel(self) -> None:
-        """Start no more files. Visible files stay registered; the others fail as ``cancelled``."""
+        """Start no more files. Registered files stay; the others fail as ``cancelled``."""
         self._outcomes.cancelled.set()
 
     def __repr__(self) -> str:
@@ -185,9 +184,9 @@ def _until(timeout_secs: float | None) -> float | None:
 
 
 GROUP_FILES: Final = 256
-"""Files that one commit makes visible, at most."""
+"""The most files in one commit."""
 GROUP_SECONDS: Final = 5.0
-"""The time, about, that layers wait for their commit."""
+"""The approximate time that layers wait for their commit."""
 _INLINE_FILES: Final = 32
 """Files that are looked at in this process before it looks at the clock."""
 _TOGETHER: Final = 64
@@ -395,7 +394,7 @@ class _Registration:
         try:
             make_times(writer, replace(self._options.run, executor=self._executor(copied=True)), keys)
         except ChunkmillError as error:
-            warnings.warn(f"times were not made: {error}", ReadWarning, stacklevel=2)
+            warnings.warn(f"no times were stored: {error}", ReadWarning, stacklevel=2)
 
     def _each_once(self, layers: Sequence[_NumberedLayer]) -> list[_NumberedLayer]:
         """Leave out, and report, files with a layer of a segment that another file of the request has, too."""
@@ -404,7 +403,7 @@ class _Registration:
             key = (layer.store.kind, layer.store.recording_id, layer.layer)
             if key in self._seen:
                 twice.add(at)
-                text = f"another file of the request has segment '{key[1]}', layer '{key[2]}', too"
+                text = f"another file of the request has segment '{key[1]}', layer '{key[2]}'"
                 self._outcomes.tell(at, (), UsageError(text, path=self._requests[at].place))
             self._seen.add(key)
         return [(at, layer) for at, layer in layers if at not in twice]
@@ -428,10 +427,7 @@ RegistrationOperation = RegistrationHandle
 
 
 class UnregistrationHandle:
-    """The handle of a finished removal of layers.
-
-    ``removed`` has the segments and names of these layers.
-    """
+    """The handle of a finished removal of layers. ``removed`` has the segment id and name of each layer."""
 
     def __init__(self, removed: Sequence[tuple[str, str]] = ()) -> None:
         self.removed = list(removed)
@@ -440,7 +436,7 @@ class UnregistrationHandle:
         """Return at once."""
 
     def cancel(self) -> None:
-        """Do nothing: it is done."""
+        """Do nothing: the removal is done."""
 
     def __repr__(self) -> str:
         return "UnregistrationHandle()"
@@ -537,7 +533,7 @@ def _check_assets(of_file: Sequence[RecordingEntry], existing_ids: Set[str]) -> 
             text = f"asset datasets only accept static chunks, but {about} contains temporal data"
             raise UsageError(text, path=entry.source)
         if entry.bytes > _MOST_ASSET_BYTES:
-            text = f"{about} has {entry.bytes:,} bytes, more than the {_MOST_ASSET_BYTES:,} that an asset may have"
+            text = f"{about} has {entry.bytes:,} bytes, more than the limit of {_MOST_ASSET_BYTES:,} for an asset"
             raise UsageError(text, path=entry.source)
     if len(existing_ids | {entry.recording_id for entry in of_file}) > _MOST_ASSETS:
         raise UsageError(

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from .search import AnyComponentColumn
 
 IndexValuesLike = Any
-"""Index values: an Arrow or numpy array, or a sequence, of integers or times; for all segments, or in a mapping for
-each."""
+"""Index values: an Arrow or numpy array, or a sequence, of integers or times. A mapping has the values of each
+segment."""
 F = TypeVar("F", bound=Callable[..., Any])
 ViewContentsLike = str | Mapping[str, str | Sequence[str]]
-"""Entities: an expression, or several by spaces; or expressions, each with the components of its entities."""
+"""Entities: one expression, or several separated by spaces; or a mapping of expressions to components."""
 
 _EVERYTHING: Final = ("/**", "/__properties/**")
 _LEAST: Final = -(1 << 63)
@@ -69,8 +69,8 @@ class RowView(ABC):
     """Rows by an index. It is immutable: each method returns a new view.
 
     Filters select rows of logged values. :meth:`fill_latest_at` fills the selected rows, also with values from other
-    rows. Of two filters of a kind the later counts; the three of ranges are one kind. :meth:`using_index_values`
-    replaces all other filters.
+    rows. A later filter replaces an earlier one of the same kind; the three range filters are one kind.
+    :meth:`using_index_values` replaces all other filters.
     """
 
     def __init__(self, query: Query) -> None:
@@ -80,7 +80,7 @@ class RowView(ABC):
     # --- filters
 
     def filter_range_sequence(self, start: int, end: int) -> Self:
-        """The rows with ``start <= index <= end``; none if ``start > end``.
+        """The rows with ``start <= index <= end``; no rows if ``start > end``.
 
         Raises
         ------
@@ -98,17 +98,17 @@ class RowView(ABC):
         for name, value in (("start", start), ("end", end)):
             check_argument(name, value, int, float, np.number)
             if not math.isfinite(value):
-                raise UsageError(f"{name}: {value} is no number of seconds")
+                raise UsageError(f"{name}: {value} is not a number of seconds")
         return self._within(round(float(start) * 1e9), round(float(end) * 1e9))
 
     def filter_index_values(self, values: IndexValuesLike) -> Self:
-        """The rows at these values of the index, if it has them; see :meth:`using_index_values`."""
+        """The logged rows at these index values; see :meth:`using_index_values`."""
         return self._with(rows=replace(self._query.rows, values=self._values(values)))
 
     def filter_is_not_null(self, column: AnyComponentColumn) -> Self:
-        """The rows at whose index value the component itself was logged or cleared, before filling.
+        """The rows at index values at which the component was logged or cleared, before filling.
 
-        For a column that is not in the view, or static, there are no rows.
+        A column that is static or not in the view gives no rows.
 
         Raises
         ------
@@ -123,14 +123,14 @@ class RowView(ABC):
     # --- values
 
     def using_index_values(self, values: IndexValuesLike) -> Self:
-        """Rows at these values of the index in each partition, instead of its own.
+        """Rows at these index values in each partition, instead of the index values of the data.
 
         Raises
         ------
         TypeError
-            They are neither integers nor times.
+            The values are neither integers nor times.
         ValueError
-            One is given twice.
+            A value is given twice.
         """
         return self._with(values=self._values(values))
 
@@ -150,7 +150,7 @@ class RowView(ABC):
         return QueryFrame.of(*self._queried())
 
     def to_arrow_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream of batches; raises as :meth:`df` does."""
+        """The rows as a stream of batches. Raises the errors of :meth:`df`."""
         return reader_of(self.df())
 
     # --- inside

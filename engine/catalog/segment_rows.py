@@ -80,7 +80,7 @@ def followed(
             raise UsageError(
                 f"the table {name!r} does not hold these rows of {view.dataset.name!r}",
                 path=table.place,
-                hint="Take another name, or drop it.",
+                hint="Choose another name, or drop the table.",
             )
         new = [field for field in schema if field.name not in reader.schema.names]
         if new:
@@ -156,7 +156,7 @@ def _schema_of(
         other = by_name.setdefault(_in_table(name), name)
         if other != name:
             raise UsageError(
-                f"{other!r} and {name!r} would both be called {_in_table(name)!r} in the table",
+                f"{other!r} and {name!r} would have the same name {_in_table(name)!r} in the table",
                 hint="Choose one of them by columns=.",
             )
     return pa.schema([pa.field(_in_table(name), whole.field(name).type) for name in wanted])

@@ -204,7 +204,10 @@ def frame_of(table: pa.Table) -> datafusion.DataFrame:
 
 
 def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[str]:
-    """Return the ids that words name, as ids or patterns. Raises ``NotFoundError`` for a word without a match."""
+    """Return the segment ids that match words, which are ids or patterns.
+
+    Raises ``NotFoundError`` for a word without a match.
+    """
     existing, chosen = set(segment_ids), dict[str, None]()
     for word in words:
         matching = [word] if word in existing else fnmatch.filter(segment_ids, word)
@@ -219,7 +222,7 @@ def chosen_segments(words: Sequence[str], segment_ids: Sequence[str]) -> list[st
 
 
 _DELETED: Final = "deleted"
-_HOW: Final = "Properties are made by setting some."
+_HOW: Final = "Set properties first."
 _KEPT_VERSIONS: Final = 16
 _MOST_BYTES: Final = 16 * MIB
 
@@ -266,7 +269,7 @@ class Segment:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id of the segment."""
         return self._id
 
     @property
@@ -276,22 +279,22 @@ class Segment:
 
     @property
     def url(self) -> str:
-        """Its URL, as :meth:`DatasetEntry.segment_url` gives it."""
+        """The URL of the segment; see :meth:`DatasetEntry.segment_url`."""
         return self._dataset.segment_url(self._id)
 
     def schema(self, *, include_assets: bool = False) -> Schema:
-        """The columns of its layers, and with ``include_assets`` those of its assets, except their properties.
+        """The columns of the segment's layers, and with ``include_assets`` of its assets, except their properties.
 
-        Raises ``NotFoundError`` (a ``LookupError``) if it was removed.
+        Raises ``NotFoundError`` (a ``LookupError``) if the segment was removed.
         """
         return self._dataset.segment_store(self._id, include_assets=include_assets).schema()
 
     def layers(self) -> set[str]:
-        """The names of its layers. Raises ``NotFoundError`` if it was removed."""
+        """The names of the segment's layers. Raises ``NotFoundError`` if the segment was removed."""
         return self._dataset.layer_names(self._id)
 
     def delete_layer(self, name: str) -> UnregistrationHandle:
-        """Remove one layer of it. A missing layer is ignored."""
+        """Remove a layer of the segment. A missing layer is ignored."""
         check_argument("name", name, str)
         return self._dataset.unregister(segments_to_drop=[self._id], layers_to_drop=[name])
 
@@ -319,7 +322,7 @@ class Layer:
         return self._dataset
 
     def segment_ids(self) -> list[str]:
-        """The ids of the segments that have it now, in the order of their registration."""
+        """The ids of the segments that have the layer now, in the order of their registration."""
         return self._dataset.segments_with(self._name)
 
     def __repr__(self) -> str:
@@ -339,8 +342,8 @@ class TimelineInfo:
     """A timeline of a dataset.
 
     ``num_segments`` segments have times on it. ``min`` and ``max`` are the first and last of all, as ``numpy.int64``,
-    ``datetime64[ns]`` or ``timedelta64[ns]``, or None if no segment has one. ``kind`` is ``sequence``, ``timestamp`` or
-    ``duration``.
+    ``datetime64[ns]`` or ``timedelta64[ns]``, or None if no segment has times on it. ``kind`` is ``sequence``,
+    ``timestamp`` or ``duration``.
     """
 
     name: str
@@ -370,7 +373,7 @@ class DatasetInfo:
 
     @classmethod
     def of(cls, name: str, table: pa.Table, schema: Schema) -> DatasetInfo:
-        """The facts of a segment table and a schema."""
+        """Return the summary of a segment table and a schema."""
         names = Counter(layer for layers in table["rerun_layer_names"].to_pylist() for layer in set(layers))
         columns = [c for c in schema.component_columns() if not is_property(c.entity_path)]
         return cls(
@@ -448,7 +451,7 @@ class SegmentProperties:
         place = files.folder.place(f"{number:08d}.json")
         try:
             if data["segment"] != segment_id:
-                raise ValueError(f"they are those of segment {data['segment']!r}")
+                raise ValueError(f"they belong to segment {data['segment']!r}")
             stream = None if data["row"] is None else b64decode(data["row"], validate=True)
         except (KeyError, ValueError, TypeError) as error:
             raise ReadError(f"the properties of segment '{segment_id}' cannot be read: {error}", path=place) from error
@@ -545,7 +548,7 @@ class SegmentProperties:
         versions = data.get("versions")
         if not isinstance(versions, dict):
             place = files.folder.place(f"{number:08d}.json")
-            raise ReadError("what properties were deleted cannot be read: it names no versions", path=place)
+            raise ReadError("the record of deleted properties cannot be read: it names no versions", path=place)
         return number, versions
 
     def _files(self, segment_id: str) -> VersionFiles:
@@ -566,13 +569,13 @@ def _stream_of(row: pa.RecordBatch) -> bytes:
     if len(row) != 1 or not row.num_columns:
         raise UsageError(f"segment properties must be a single row, got {len(row) if row.num_columns else 0} rows")
     if row.nbytes > _MOST_BYTES:
-        raise UsageError(f"segment properties have {row.nbytes} bytes, more than the {_MOST_BYTES} that they may have")
+        raise UsageError(f"segment properties have {row.nbytes} bytes, more than the limit of {_MOST_BYTES}")
     data, _ = encode_batch(row, Compression.NONE)
     return data if isinstance(data, bytes) else data.to_pybytes()
 
 
 IndexValue = datetime | timedelta | int | np.datetime64 | np.timedelta64
-"""A tick or nanoseconds, a time (in UTC where it has no zone), or a duration."""
+"""A tick or nanoseconds, a time (in UTC if it has no zone), or a duration."""
 
 _EARLIEST: Final = "1677-09-21T00:12:43.145224193Z"
 """What Rerun shows where nobody said when: the first time that 64 bits of nanoseconds have."""

@@ -175,9 +175,8 @@ _PREPARING: Final = SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 class CatalogContext(SessionContext):
     """A DataFusion session with the entries of a catalog, and tables that you register in it.
 
-    ``entries`` returns the current entries, hidden ones included. Statements cannot read or write files outside the
-    catalog.
-    ``without`` names columns of segment tables that statements cannot see.
+    ``entries`` returns the current entries, including hidden ones. Statements cannot read or write files outside the
+    catalog. ``without`` names columns of segment tables to hide.
     """
 
     def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str] = ()) -> None:
@@ -195,7 +194,7 @@ class CatalogContext(SessionContext):
     ) -> DataFrame:
         """Return the rows of a statement as a DataFrame, read on use. A statement that writes runs at once.
 
-        A table name is a table, a dataset name the table of its segments. ``reader('DATASET', index => 'INDEX')``
+        A table name is the table; a dataset name is the table of its segments. ``reader('DATASET', index => 'INDEX')``
         returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, and ``contents``, ``segments``
         (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for ``fill_latest_at``). Rows
         are those of the newest version::
@@ -258,7 +257,9 @@ class CatalogContext(SessionContext):
             except Exception as error:
                 if refusal_of(error) is None:
                     raise
-                raise UnsupportedError("a statement that writes cannot be prepared", hint="Run it as it is.") from error
+                raise UnsupportedError(
+                    "a statement that writes cannot be prepared", hint="Run it without preparing it."
+                ) from error
         frame = plan(options=options)
         written = self._written(frame.logical_plan())
         return frame if written is None else written
@@ -275,8 +276,8 @@ class CatalogContext(SessionContext):
         write = {"Append": entry.append, "Overwrite": entry.overwrite, "Replace": entry.upsert}.get(operation)
         if write is None:
             raise UnsupportedError(
-                f"SQL has no {operation.upper()} of a table of the catalog",
-                hint="Use upsert or overwrite of the table.",
+                f"SQL cannot {operation.upper()} a table of the catalog",
+                hint="Use upsert() or overwrite() of the table.",
             )
         rows = TableFrame(self.create_dataframe_from_logical_plan(plan.inputs()[0]), self._entries)
         count = 0
@@ -310,15 +311,15 @@ def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
 def _check_stays_inside(refusal: Refusal, query: str) -> None:
     """Raise ``UnsupportedError`` for a statement that reads or writes files that it names."""
     if refusal.what == "SetVariable" and any(token.name.endswith("temp_directory") for token in tokens_of(query)):
-        raise UnsupportedError("SQL over a catalog writes no files: SET temp_directory", hint="Set TMPDIR instead.")
+        raise UnsupportedError("SQL in a catalog cannot write files: SET temp_directory", hint="Set TMPDIR instead.")
     if refusal.what == "CreateExternalTable":
         raise UnsupportedError(
-            "SQL over a catalog opens no files: CREATE EXTERNAL TABLE",
-            hint="Register the file, or make a table of it: client.create_table, client.register_table.",
+            "SQL in a catalog cannot open files: CREATE EXTERNAL TABLE",
+            hint="Register the file, or create a table from it: client.create_table, client.register_table.",
         )
     if refusal.what == "COPY":
         raise UnsupportedError(
-            "SQL over a catalog writes no files: COPY",
+            "SQL in a catalog cannot write files: COPY",
             hint="Write the rows of a query: frame.write_parquet(path), or chunkmill sql -o OUT.parquet.",
         )
 
@@ -397,7 +398,7 @@ class _Entries:
         entry = self.referred(text)
         if isinstance(entry, DatasetEntry):
             raise UnsupportedError(
-                f"'{entry.name}' is a dataset, and SQL writes to tables", hint="Recordings come in by register()."
+                f"'{entry.name}' is a dataset; SQL can only write to tables", hint="Add recordings by register()."
             )
         return entry
 
@@ -406,7 +407,7 @@ class _Entries:
         entry = next((entry for entry in self._entries() if entry.name == name), None) or self.referred(name)
         if isinstance(entry, TableEntry):
             raise UsageError(
-                f"reader: '{name}' is a table, and no dataset", hint=f"Name it by itself: FROM {reference_of(name)}."
+                f"reader: '{name}' is a table, not a dataset", hint=f"Use its name directly: FROM {reference_of(name)}."
             )
         if entry is None:
             datasets = [entry.name for entry in self._entries() if entry.kind is EntryKind.DATASET]
@@ -471,7 +472,7 @@ class _Tables(SchemaProvider):
     def deregister_table(self, name: str, cascade: bool = True) -> Any:  # noqa: ARG002 (DataFusion's name)
         """Remove a table of this session. One of the catalog stays."""
         if name not in self._registered and self.table_exist(name):
-            raise UsageError(f"'{name}' is an entry of the catalog", hint="Delete it by the client.")
+            raise UsageError(f"'{name}' is an entry of the catalog", hint="Delete it with the client.")
         return self._registered.pop(name, None)
 
 

@@ -177,14 +177,14 @@ def check_columns_stay(entry: DatasetEntry | TableEntry, before: pa.Schema, now:
     if gone:
         what = "table" if isinstance(entry, TableEntry) else "dataset"
         raise ReadError(
-            f"{what} '{entry.name}' has other columns than when the query was planned: {', '.join(gone)}",
-            hint="Ask for it again.",
+            f"{what} '{entry.name}' has lost columns since the query was planned: {', '.join(gone)}",
+            hint="Run the query again.",
         )
 
 
 _FLAGS: Final = ("include_semantically_empty_columns", "include_tombstone_columns", "fill_latest_at")
 ARGUMENTS: Final = ("dataset", "index", "contents", "segments", *_FLAGS, "fill", "using_index_values", "executor")
-"""The arguments of ``reader`` in SQL, the first two also without a name."""
+"""The arguments of ``reader`` in SQL. The first two may also be positional."""
 _POSITIONAL: Final = ARGUMENTS[:2]
 
 
@@ -217,7 +217,7 @@ class ReaderFunction:
             if not name:
                 if number >= len(_POSITIONAL) or len(arguments) < number:
                     raise UsageError(
-                        f"reader: argument {number + 1} has no name", hint=f"Give it one of {', '.join(ARGUMENTS)}."
+                        f"reader: argument {number + 1} has no name", hint=f"Name it: {', '.join(ARGUMENTS)}."
                     )
                 name = _POSITIONAL[number]
             name = "fill_latest_at" if name == "fill" else name
@@ -232,8 +232,8 @@ def _value_of(name: str, expression: Expr) -> Any:
     """A constant as a value of Python."""
     if expression.variant_name() != "Literal":
         raise UsageError(
-            f"reader: {name} is no constant: {expression.canonical_name()}",
-            hint="Arguments are values, lists of them, or queries in brackets.",
+            f"reader: {name} is not a constant: {expression.canonical_name()}",
+            hint="Arguments are values, lists of values, or queries in parentheses.",
         )
     value = expression.python_value()
     return value.as_py() if isinstance(value, pa.Scalar) else value
@@ -298,7 +298,7 @@ def _rows_of(entry: DatasetEntry, arguments: dict[str, Any]) -> RowScan:
 def _check(name: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind):
         wanted = "text" if kind is str else "TRUE or FALSE"
-        raise UsageError(f"reader: {name} takes {wanted}, and not {value!r}")
+        raise UsageError(f"reader: {name} takes {wanted}, not {value!r}")
 
 
 def _texts(name: str, value: Any) -> list[str]:
@@ -307,7 +307,7 @@ def _texts(name: str, value: Any) -> list[str]:
         value = value.column(SEGMENT_ID if SEGMENT_ID in value.column_names else 0).drop_null().to_pylist()
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"reader: {name} takes text, or a list of texts, and not {value!r}")
+        raise UsageError(f"reader: {name} takes text, or a list of texts, not {value!r}")
     return texts
 
 

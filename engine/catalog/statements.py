@@ -38,7 +38,7 @@ _CONSTANTS: Final = ("true", "false", "null")
 _QUERIES: Final = ("select", "with", "values", "table", "(")
 
 QUERY: Final = "query"
-"""What a pair begins with whose value is a query."""
+"""The first item of a pair whose value is a query."""
 
 
 class SqlToken(NamedTuple):
@@ -306,14 +306,14 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
     if type(error).__name__ == "PanicException":
         return UnsupportedError(
             f"DataFusion cannot execute this statement: {message.splitlines()[0][:_LONGEST]}",
-            hint="Write it in another way.",
+            hint="Rewrite the statement.",
         )
     if found := _NO_TABLE.search(message):
         return _no_entry(next(name for name in found.groups() if name), statement, entries)
     if found := _NO_FUNCTION.search(message):
         place = "" if statement is None else statement.place_of(found[1].strip('"').lower())
         return UsageError(
-            f"there is no table function {found[1]!r}{place}", hint="reader('DATASET', index => 'INDEX') is one."
+            f"there is no table function {found[1]!r}{place}", hint="Use reader('DATASET', index => 'INDEX')."
         )
     if found := _NO_FIELD.search(message):
         return _no_field(found[1], found[2] or "", statement)

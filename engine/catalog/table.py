@@ -55,19 +55,19 @@ _DATAFUSION_OF_LANCE: Final = "54"
 class TableEntry(Entry, TableVersions, TableCuration):
     """A table of a catalog.
 
-    Every write is one commit: readers see all of it or nothing. Others may write to the same table, by a catalog or by
-    Lance itself; the next read sees their rows. :meth:`at` returns an earlier version.
+    Each write is one commit: readers see all of it or nothing. Other processes may write to the same table, by a
+    catalog or by Lance itself; the next read sees their rows. :meth:`at` returns an earlier version.
     """
 
     @property
     def version(self) -> int | None:
-        """The number of the version that :meth:`at` opened; None: each call reads the newest."""
+        """The number of the version that :meth:`at` opened, or None: each call reads the newest version."""
         return self._version
 
     def at(self, version: VersionPoint | None = None) -> Self:
         """The table as of a version, read-only.
 
-        Once the version is removed, reading raises ``NotFoundError``; a tag keeps it.
+        Once the version is removed, reading raises ``NotFoundError``; a tag prevents the removal.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         NotFoundError
             The version or tag does not exist, or was removed.
         ValueError
-            It is none of these, or a time in the future.
+            ``version`` has another type, or is a time in the future.
         """
         return self._pinned(self._history().number(version))
 
@@ -103,37 +103,37 @@ class TableEntry(Entry, TableVersions, TableCuration):
         return self.snapshot().schema
 
     def reader(self) -> datafusion.DataFrame:
-        """The rows of the table as a DataFusion DataFrame, of the version that is newest when it runs."""
+        """The rows of the table as a DataFusion DataFrame. Each execution reads the newest version."""
         rows: datafusion.DataFrame = self._catalog.ctx.frame_of(self)
         return rows
 
     def df(self) -> datafusion.DataFrame:
-        """The same as :meth:`reader`, under its earlier name."""
+        """The earlier name of :meth:`reader`."""
         return self.reader()
 
     def to_arrow_reader(self) -> pa.RecordBatchReader:
-        """The rows of the newest version, read as you take them."""
+        """The rows of the newest version, as a lazy stream of batches."""
         snapshot = self.snapshot()
         return pa.RecordBatchReader.from_batches(snapshot.schema, snapshot.batches())
 
     def to_spark(self) -> SparkFrame:
-        """The rows of the newest version, as a lazy Spark DataFrame, read by tasks."""
+        """The rows of the newest version, as a lazy Spark DataFrame."""
 
         return spark_frame_of(self._table(), self.snapshot())
 
     def spark_rows(self) -> TableTasks:
-        """The rows of the version that is the newest now, for a data source of Spark."""
+        """The rows of the present newest version, for a Spark data source."""
         return TableTasks.of_version(self._table(), self.snapshot())
 
     def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
-        """The table with computed columns, search and upkeep; see :class:`~.tables.Table`.
+        """The same table, with computed columns, search and maintenance; see :class:`~.tables.Table`.
 
         Parameters
         ----------
         udf_modules
             The modules or packages with functions that column definitions may name.
         executor
-            The executor of tasks; by default as for pipelines.
+            The executor of tasks; the default is that of pipelines.
         """
         from ..tables import Table
 
@@ -157,8 +157,8 @@ class TableEntry(Entry, TableVersions, TableCuration):
             A ``RecordBatchReader``, a ``RecordBatch``, a list of them, or the lists of ``DataFrame.collect()``; a
             pyarrow ``Table``, a DataFrame of pandas, Spark or DataFusion, or any Arrow stream.
         **named_params
-            Values by column names: one for one row, or a sequence. For a column of lists, a list of values is one
-            value.
+            Values by column name: a single value for one row, or a sequence. In a column of lists, a list of values is
+            a single value.
 
         Raises
         ------
@@ -167,12 +167,12 @@ class TableEntry(Entry, TableVersions, TableCuration):
         NotFoundError
             The entry was deleted, or its table is gone.
         TypeError
-            Both are given, or ``batches`` is not of these types.
+            ``batches`` and named values are given, or ``batches`` has another type.
         ValueError
             Named columns have different numbers of rows, or values of other types.
         UnfitRowsError
-            Columns have other names or types than the table's, or nulls where it allows none. It is a ``WriteError``,
-            too.
+            Columns have other names or types than the table's, or nulls that the table does not allow. The error is
+            also a ``WriteError``.
         WriteError
             The table cannot be written. Nothing was written.
         """
@@ -205,7 +205,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
         The key consists of all fields with the metadata ``{"rerun:is_table_index": "true"}``. The whole row is
         replaced: missing columns become null. A null equals no key. Concurrent upserts of one key result in one row.
-        Parameters and errors are those of :meth:`append`, and
+        Parameters and errors are those of :meth:`append`, and the following.
 
         Raises
         ------
@@ -219,10 +219,10 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
     @changing
     def update_rows(self, batches: Batches | None = None, **named_params: Any) -> None:
-        """Set values in the rows with the same key, in one commit; append none.
+        """Set values in the rows with the same key, in one commit. Append no rows.
 
         Pass rows with the key of :meth:`upsert` and the columns to change; the table keeps its other values. Rows with
-        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and
+        unknown keys are ignored. Parameters and errors are those of :meth:`append`, and the following.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
     ) -> None:
         """Compact the table, and remove its old versions. Others may write to it meanwhile.
 
-        Remains of jobs on its columns are removed with old versions; a running job keeps its files.
+        Files of finished jobs on its columns are removed with old versions; files of a running job stay.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         ValueError
             ``cleanup_before`` is not a time, or is less than a week ago without permission.
         WriteError
-            The table cannot be written; transient if others kept changing the fragments.
+            The table cannot be written; transient if other writers kept changing the fragments.
         """
         maintain_table(
             self._table(),
@@ -324,7 +324,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         return {**entries, hidden.id: hidden, row.id: replace(row, blueprints=hidden.id)}
 
     def has_blueprint_dataset(self) -> bool:
-        """Whether :meth:`blueprint_dataset` was ever used."""
+        """Whether the table has a blueprint dataset."""
         return self._row().blueprints is not None
 
     def default_blueprint(self) -> str | None:
@@ -333,12 +333,12 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
     @changing
     def set_default_blueprint(self, blueprint_name: str | None) -> None:
-        """Set the default blueprint of the table; None clears it. It may be registered later."""
+        """Set the default blueprint of the table; None clears it. You can register the blueprint later."""
         self._log.change(self.id, lambda row: replace(row, default_blueprint=blueprint_name))
 
     @changing
     def set_blueprints(self, dataset: EntryId | None, default: str | None) -> None:
-        """Let the segments of a dataset be this table's blueprints, by default its own, and one of them the default."""
+        """Set the dataset whose segments are this table's blueprints, by default its own, and the default blueprint."""
         if dataset is None:
             self._log.transact(self._with_blueprints)
         self._log.change(
@@ -346,7 +346,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         )
 
     def snapshot(self) -> TableSnapshot:
-        """The newest version of the table. It never changes."""
+        """The newest version of the table, as an immutable snapshot."""
         snapshot = self._table().snapshot()
         snapshot.schema = snapshot.schema.with_metadata({_VERSION: SORBET_VERSION, **(snapshot.schema.metadata or {})})
         return snapshot
@@ -359,7 +359,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         version = importlib.metadata.version("datafusion")
         if version.partition(".")[0] != _DATAFUSION_OF_LANCE:
             raise UnsupportedError(
-                f"Lance shares tables with DataFusion {_DATAFUSION_OF_LANCE}, and {version} is installed",
+                f"Lance needs DataFusion {_DATAFUSION_OF_LANCE} to share tables, but {version} is installed",
                 hint="Use the table's reader(), or its name in client.ctx.",
             )
         return self.snapshot().provider(self._catalog.ctx if session is None else session)
@@ -452,7 +452,7 @@ class TableTasks(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> TableTasks:
-        """Rows that are there."""
+        """Rows in memory."""
         return cls(rows.schema, HeldRows(rows, arrow_of(spark_schema(rows.schema))), 1)
 
 
@@ -541,7 +541,7 @@ class EntriesTable(TableEntry):
 
     def _history(self) -> TableHistory:
         raise UnsupportedCallError(
-            f"'{self.name}' is the catalog's own table, whose versions are those of the catalog",
+            f"'{self.name}' is the catalog's own table, which has the versions of the catalog",
             hint="client.list_versions() lists them.",
         )
 
@@ -562,7 +562,7 @@ class EntriesTable(TableEntry):
     def __datafusion_table_provider__(self, session: Any = None) -> object:
         """Raise ``UnsupportedError``: it is no table of Lance."""
         raise UnsupportedError(
-            "the table of entries is none of Lance", hint="Use its reader(), or its name in client.ctx."
+            "the table of entries is not a Lance table", hint="Use its reader(), or its name in client.ctx."
         )
 
 

@@ -18,7 +18,7 @@ from ..limits import MIB
 
 _UPLOADS: Final = "uploads"
 DRAFT: Final = ".draft"
-"""The end of the name of what is not whole yet."""
+"""The suffix of the names of incomplete files."""
 _KEY: Final = re.compile(r"[\w-][\w.+ =@-]*(/[\w-][\w.+ =@-]*)*", re.ASCII)
 _LONGEST_KEY: Final = 512
 _LONGEST_NAME: Final = 200
@@ -49,7 +49,7 @@ class Uploads:
         names = key.split("/")
         if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or max(map(len, names)) > _LONGEST_NAME:
             raise UsageError(
-                f"{key[:100]!r} is no key of an upload",
+                f"{key[:100]!r} is not a key of an upload",
                 hint="Keys are relative paths of letters, digits and -_.+=@, and no name in them begins with a dot.",
             )
         return self.folder.joinpath(*names)
@@ -82,7 +82,7 @@ class Uploads:
             free = shutil.disk_usage(self.folder).free
         if size is not None and size > free - _KEPT_FREE:
             raise NoSpaceError(
-                f"{size} bytes do not fit on the disk of the catalog", path=str(self.folder), hint="Free some space."
+                f"{size} bytes do not fit on the catalog's disk", path=str(self.folder), hint="Free some space."
             )
         return self.folder
 
@@ -111,7 +111,7 @@ def _check_content(key: str, draft: Path) -> None:
     if _RECORDING.fullmatch(head) or (is_of_table and (tail == _END_OF_LANCE or not key.endswith(_OF_LANCE))):
         return
     raise UsageError(
-        f"the upload {key[:100]!r} is not taken: it begins with {head!r}, and is no RRD",
+        f"the upload {key[:100]!r} is refused: it begins with {head!r}, so it is not an RRD",
         hint="Recordings are uploaded as RRDs, and tables of Lance file by file below NAME.lance/.",
     )
 
@@ -177,9 +177,9 @@ class NewUpload:
                 folder = folder.parent
         except OSError as error:
             raise CommitUnknownError(
-                f"has its name, but that may not be on the disk: {error.strerror}",
+                f"has been renamed, but the new name may not be on the disk: {error.strerror}",
                 path=str(self._place),
-                hint="Look whether the file is there before it is uploaded again, by another key.",
+                hint="Check whether the file exists before you upload it again with another key.",
             ) from error
         reach("upload.done")
 
@@ -258,7 +258,7 @@ class UploadParts:
         if size is not None and total != size:
             raise UsageError(f"the parts have {total} bytes, and not {size}")
         if total > most:
-            raise UsageError(f"the parts have {total} bytes, more than the {most} that an upload may have")
+            raise UsageError(f"the parts have {total} bytes, more than the limit of {most} for an upload")
         new = self._uploads.begin(key, total)
         try:
             for part in parts:
@@ -279,5 +279,5 @@ class UploadParts:
 
 def _place(folder: Path, upload: str, number: int, etag: str) -> Path:
     if len(etag) != hashlib.sha256().digest_size * 2 or not set(etag) <= set("0123456789abcdef"):
-        raise UsageError(f"{etag[:80]!r} is no etag of a part")
+        raise UsageError(f"{etag[:80]!r} is not an etag of a part")
     return folder / f".{upload}-{number:05}-{etag}{DRAFT}"

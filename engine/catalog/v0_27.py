@@ -58,7 +58,7 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 PARTITION_ID: Final = "rerun_partition_id"
-"""The name that the column of segment ids had."""
+"""The name of the column of segment ids in 0.27."""
 _TIME: Final = pa.timestamp("ns")
 _STATUS: Final = pa.schema(
     [
@@ -83,7 +83,7 @@ def today(new: Callable[Concatenate[Any, P], R], doc: str, **parameters: str) ->
 
 
 class Entry:
-    """An entry of a catalog; it is equal to another handle of the same entry, to its name, and to its id."""
+    """An entry of a catalog. An entry equals another handle of the same entry, its name, and its id."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -113,17 +113,17 @@ class Entry:
 
     @property
     def created_at(self) -> datetime:
-        """When the entry was made, in UTC."""
+        """The time when the entry was created, in UTC."""
         return self._entry.created_at
 
     @property
     def updated_at(self) -> datetime:
-        """When the entry changed last, in UTC."""
+        """The time of the last change of the entry, in UTC."""
         return self._entry.updated_at
 
     update = today(NewEntry.update, "Give the entry another name; see :meth:`chunkmill.engine.catalog.Entry.update`.")
     delete = today(
-        NewEntry.delete, "Take the entry out of the catalog; see :meth:`chunkmill.engine.catalog.Entry.delete`."
+        NewEntry.delete, "Delete the entry from the catalog; see :meth:`chunkmill.engine.catalog.Entry.delete`."
     )
 
     def __eq__(self, other: object) -> bool:
@@ -144,12 +144,12 @@ class TableEntry(Entry):
         """The URL of the table; empty for a table that the catalog generates."""
         return self._entry.storage_url
 
-    df = today(NewTable.reader, "The rows of the table, as of now, as a DataFrame of DataFusion.")
-    to_arrow_reader = today(NewTable.to_arrow_reader, "The rows of the table, as of now, as a stream of batches.")
+    df = today(NewTable.reader, "The present rows of the table, as a DataFusion DataFrame.")
+    to_arrow_reader = today(NewTable.to_arrow_reader, "The present rows of the table, as a stream of batches.")
 
     __datafusion_table_provider__ = today(
         NewTable.__datafusion_table_provider__,
-        """The table as DataFusion takes it from other libraries.
+        """The table for DataFusion, as its table provider.
 
         Raises ``UnsupportedError`` if Lance was built for another DataFusion.
         """,
@@ -157,7 +157,7 @@ class TableEntry(Entry):
 
 
 class DataFusionTable:
-    """Rows under a name."""
+    """Rows with a name."""
 
     def __init__(self, name: str, frame: datafusion.DataFrame) -> None:
         self._name = name
@@ -196,12 +196,12 @@ class Task:
         return self._id
 
     def wait(self, timeout_secs: float | None) -> None:
-        """Wait until the task is done; with None, without a limit; see :meth:`RegistrationHandle.wait`.
+        """Wait until the task is done. None: without a limit. See :meth:`RegistrationHandle.wait`.
 
         Raises
         ------
         TimeoutError
-            It is not done within ``timeout_secs`` seconds. It continues.
+            The task is not done after ``timeout_secs`` seconds. It continues.
         ValueError
             Some files were not registered; the message names each.
         """
@@ -229,13 +229,13 @@ class Task:
 
 
 class Tasks:
-    """The tasks of a call of ``register_batch`` or ``register_prefix``: one, whatever the number of files."""
+    """The tasks of a call of ``register_batch`` or ``register_prefix``: one task for all files."""
 
     def __init__(self, handle: RegistrationHandle) -> None:
         self._tasks = (Task(handle),)
 
     def wait(self, timeout_secs: float | None = None) -> None:
-        """Wait until all tasks are done; raises as :meth:`Task.wait` does."""
+        """Wait until all tasks are done. Raises the errors of :meth:`Task.wait`."""
         for task in self._tasks:
             task.wait(timeout_secs)
 
@@ -260,7 +260,7 @@ class Tasks:
 
 
 class DataframeQueryView(RowView):
-    """Rows of a dataset by an index. It is immutable: each method below gives a new view.
+    """Rows of a dataset by an index. It is immutable: each method returns a new view.
 
     Filters select rows of logged values. :meth:`fill_latest_at` fills the remaining rows, also with values from outside
     the filters. A later filter replaces an earlier one of the same kind; the three filters of ranges are one kind.
@@ -293,7 +293,7 @@ class DataframeQueryView(RowView):
         return cls(dataset, query)
 
     def filter_partition_id(self, partition_id: str, *args: str) -> DataframeQueryView:
-        """Only the rows of these partitions. A missing partition is an error when the rows are read."""
+        """Only the rows of these partitions. A missing partition raises when the rows are read."""
         for id_ in (partition_id, *args):
             check_argument("partition_id", id_, str)
         return self._changed(_partitions=(partition_id, *args))
@@ -358,7 +358,7 @@ class DatasetEntry(Entry):
         start: datetime | timedelta | int | None = None,
         end: datetime | timedelta | int | None = None,
     ) -> str:
-        """The URL of a partition, and with a ``timeline`` of a span in it: of ticks, nanoseconds, times or durations.
+        """The URL of a partition, or with a ``timeline`` of a range in it: ticks, nanoseconds, times or durations.
 
         Raises
         ------
@@ -370,7 +370,7 @@ class DatasetEntry(Entry):
 
     download_partition = today(
         NewDataset.download_segment,
-        """The chunks of a partition, of all its layers; none is read before it is touched.
+        """The chunks of all layers of a partition, each read on first use.
 
         Raises
         ------
@@ -397,8 +397,8 @@ class DatasetEntry(Entry):
         index
             The index (timeline) whose values make rows. None: one row of static values for each partition.
         contents
-            The entities: an expression such as ``/world/** -/world/debug/**``; or a mapping from expressions to the
-            components that are read of their entities. If several match an entity, the last one counts.
+            The entities: an expression such as ``/world/** -/world/debug/**``; or a mapping from expressions to
+            components. If several expressions match an entity, the last one counts.
         include_semantically_empty_columns
             Show also components that are null or ``[]`` in every row of the dataset.
         include_tombstone_columns
@@ -422,7 +422,7 @@ class DatasetEntry(Entry):
         AlreadyExistsError
             The partition has a layer of this name.
         TimeoutError
-            It takes longer, and continues.
+            The registration takes longer. It continues.
         ValueError
             It cannot be registered; the message says why.
         """
@@ -434,7 +434,7 @@ class DatasetEntry(Entry):
         *,
         recording_layers: Sequence[str] = [],
     ) -> Tasks:
-        """Register recordings, each with its layer; if layers are missing, with the last one, or with ``base``.
+        """Register recordings, each with its layer. Missing layer names are the last name, or ``base``.
 
         Raises
         ------
@@ -470,11 +470,11 @@ class DatasetEntry(Entry):
         return None if hidden is None else hidden.id
 
     default_blueprint_partition_id = today(
-        NewDataset.default_blueprint, "The blueprint that partitions are shown with, if one is set."
+        NewDataset.default_blueprint, "The default blueprint of partitions, or None."
     )
     set_default_blueprint_partition_id = today(
         NewDataset.set_default_blueprint,
-        """Let partitions be shown with the blueprint of this id; None sets none.
+        """Set the default blueprint of partitions by its id; None clears it.
 
         Raises
         ------
@@ -509,7 +509,7 @@ class DatasetEntry(Entry):
         Raises
         ------
         ValueError
-            Both are given.
+            Both arguments are given.
         """
         if num_partitions is not None and target_partition_num_rows is not None:
             raise UsageError("only one of num_partitions and target_partition_num_rows can be given")
@@ -529,32 +529,33 @@ class DatasetEntry(Entry):
         return DataFusionTable("search_fts", self._entry.search_fts(query, column))
 
     def search_vector(self, query: Any, column: AnyComponentColumn, top_k: int) -> DataFusionTable:
-        """Search an indexed component for the vectors nearest to one."""
+        """Search an indexed component for the vectors nearest to a vector."""
         return DataFusionTable("search_vector", self._entry.search_vector(query, column, top_k))
 
     # --- upkeep
 
     do_maintenance = today(
         NewDataset.do_maintenance,
-        """Compact the dataset, and remove what only old versions of it need; see
+        """Compact the dataset, and remove data that only old versions need; see
         :meth:`chunkmill.engine.catalog.DatasetEntry.do_maintenance`.
         """,
     )
 
 
 class CatalogClient:
-    """The catalog in a folder, or below a prefix of an object store, with the calls of Rerun 0.27.
+    """The catalog in a folder, or below a prefix of an object store, with the API of Rerun 0.27.
 
-    :class:`chunkmill.engine.catalog.CatalogClient` has the rules, and can open the same catalog at the same time.
+    The behaviour is that of :class:`chunkmill.engine.catalog.CatalogClient`, which can open the same catalog at the
+    same time.
 
     Parameters
     ----------
     address
-        A path, a ``file://`` URL, or that of a prefix, such as ``s3://fleet/lake``.
+        A path, a ``file://`` URL, or the URL of a prefix, such as ``s3://fleet/lake``.
     token
         Ignored: a folder needs no token.
     semantics
-        The rules of queries; see the current client.
+        The rules of queries; see the current ``CatalogClient``.
     """
 
     def __init__(
@@ -573,13 +574,13 @@ class CatalogClient:
 
     @property
     def ctx(self) -> datafusion.SessionContext:
-        """A session of DataFusion with every table by its name."""
+        """A DataFusion session with every table by its name."""
         return self._catalog.ctx
 
     # --- lists
 
     def entries(self) -> datafusion.DataFrame:
-        """One row for each entry, hidden ones included: ``id``, ``name``, ``entry_kind``, and when it changed."""
+        """One row for each entry, including hidden ones: ``id``, ``name``, ``entry_kind``, and when it changed."""
         return self._catalog.get_table("__entries").reader()
 
     def datasets(self) -> datafusion.DataFrame:
@@ -594,7 +595,7 @@ class CatalogClient:
         return self.entries().filter(datafusion.col("entry_kind") == datafusion.lit(int(kind))).drop("entry_kind")
 
     def all_entries(self) -> list[DatasetEntry | TableEntry]:
-        """All entries, hidden ones included."""
+        """All entries, including hidden ones."""
         entries = self._catalog.entries(include_hidden=True)
         return [
             TableEntry(self, entry) if isinstance(entry, NewTable) else DatasetEntry(self, entry) for entry in entries
@@ -605,7 +606,7 @@ class CatalogClient:
         return [DatasetEntry(self, entry) for entry in self._catalog.datasets()]
 
     def table_entries(self) -> list[TableEntry]:
-        """All tables, hidden ones included."""
+        """All tables, including hidden ones."""
         return [TableEntry(self, entry) for entry in self._catalog.tables(include_hidden=True)]
 
     def entry_names(self) -> list[str]:
@@ -633,9 +634,9 @@ class CatalogClient:
         Raises
         ------
         LookupError
-            There is none; it is a ``NotFoundError``.
+            There is no such dataset. The error is a ``NotFoundError``.
         ValueError
-            Neither is given, or both are.
+            Not exactly one of them is given.
         """
         return DatasetEntry(self, self._catalog.get_dataset(name, id=id))
 
@@ -647,7 +648,7 @@ class CatalogClient:
         id: EntryId | str | None = None,  # noqa: A002 (the name it has with Rerun)
         name: str | None = None,
     ) -> TableEntry:
-        """The table of this id, or of this name; raises as :meth:`get_dataset` does."""
+        """The table of this id, or of this name. Raises the errors of :meth:`get_dataset`."""
         return TableEntry(self, self._catalog.get_table(name, id=id))
 
     get_table_entry = older(get_table, doc="The same as :meth:`get_table`.")
@@ -655,7 +656,7 @@ class CatalogClient:
     # --- making, writing and upkeep
 
     def create_dataset(self, name: str) -> DatasetEntry:
-        """Make an empty dataset of this name.
+        """Create an empty dataset.
 
         Raises
         ------
@@ -665,7 +666,7 @@ class CatalogClient:
         return DatasetEntry(self, self._catalog.create_dataset(name))
 
     def create_table_entry(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
-        """Make a table of this name with these columns, in a folder of its own below ``url``.
+        """Create a table with these columns, in a new folder below ``url``.
 
         Raises
         ------
@@ -675,19 +676,19 @@ class CatalogClient:
         return TableEntry(self, self._catalog.create_table(name, schema, url))
 
     def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
-        """Give a name to a table of Lance, which stays where it is; writes go there, too.
+        """Register a Lance table under a name. The table stays in its place, also when you write to it.
 
         Raises
         ------
         AlreadyExistsError
             An entry has this name.
         NotFoundError
-            There is no table of Lance at ``url``.
+            There is no Lance table at ``url``.
         """
         return TableEntry(self, self._catalog.register_table(name, url))
 
     def write_table(self, name: str, batches: Batches, insert_mode: TableInsertMode) -> None:
-        """Append batches to a table, or replace its rows with them, by ``insert_mode``.
+        """Append batches to a table, or replace its rows, depending on ``insert_mode``.
 
         Raises
         ------
@@ -697,7 +698,7 @@ class CatalogClient:
         client.write_to(client.table_of(self._catalog, name), batches, insert_mode)
 
     def append_to_table(self, table_name: str, **named_params: Any) -> None:
-        """Append rows to a table: for each column name one value, or a sequence.
+        """Append rows to a table: each column name has one value, or a sequence of values.
 
         Raises
         ------
@@ -706,7 +707,7 @@ class CatalogClient:
         NotFoundError
             There is no such table.
         ValueError
-            The columns are not of one length.
+            The columns have different lengths.
         """
         if named_params:
             client.table_of(self._catalog, table_name).append(**named_params)

@@ -36,7 +36,7 @@ def no_catalog(lake: str, or_else: str = "") -> SourceMissingError:
         names = [each.name for each in place.parent.iterdir() if each != place and is_catalog(each)]
     close = get_close_matches(place.name, names, 1)
     meant = f"Did you mean {str(Path(lake).with_name(close[0]))!r}? " if close else ""
-    create = f"`chunkmill catalog create {shlex.quote(lake)} NAME` makes one with its first dataset."
+    create = f"`chunkmill catalog create {shlex.quote(lake)} NAME` creates a catalog with a dataset."
     return SourceMissingError("there is no catalog here", path=lake, hint=f"{meant}{create} {or_else}".rstrip())
 
 

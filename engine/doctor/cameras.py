@@ -27,17 +27,19 @@ from .findings import Finding
 
 SECOND: Final = 1_000_000_000
 FROZEN: Final = 5
-"""Equal images in a row from which a camera is frozen: even at rest its images have noise. Two happen in copies."""
+"""The number of equal consecutive images of a frozen camera. Even at rest, images have noise; two equal ones can be
+copies."""
 FROZEN_TIME: Final = SECOND // 2
-"""Equal images over less than this are a burst of copies."""
+"""The least duration of a frozen camera: shorter runs of equal images are a burst of copies."""
 EVERY: Final = 2 * SECOND
-"""One image in so much time is decoded: a dark camera is dark for longer."""
+"""The time between decoded images: a dark camera is dark for longer."""
 EVERY_ROWS: Final = 50
-"""One image in so many is decoded where no clock says when they are."""
+"""The number of images from which one is decoded if there is no clock."""
 ONE_COLOUR: Final = 3
-"""Numbers of 8 bits by which pixels of one colour differ at most, after compression."""
+"""The largest difference of 8-bit pixels of one colour, after compression."""
 MOST_APART: Final = 30 * SECOND
-"""Key frames are usually one or two seconds apart; a player that seeks decodes all from the one before."""
+"""The longest normal interval of key frames, which is usually one or two seconds. Seeking decodes from the preceding
+key frame."""
 _MOST_FRAMES: Final = 12
 _MOST_SAMPLE: Final = 2 * MIB
 _IMAGES: Final = frozenset({"Image:buffer", "DepthImage:buffer", "EncodedImage:blob", "EncodedDepthImage:blob"})

@@ -73,8 +73,8 @@ def diagnose(
 ) -> Diagnosis:
     """Examine recordings for faults of meaning: clocks, rates, gaps, cameras, sensors, transforms, LeRobot metadata.
 
-    Each recording is read once, a few megabytes at a time. Files are read by this process, the segments of a dataset
-    or a store by ``executor``, one a task. :func:`verify` looks for damage instead: whether files are what was written.
+    Each recording is read once, a few megabytes at a time. This process reads files; ``executor`` reads the segments of
+    a dataset or a store, each in one task. To look for damaged files, use :func:`verify`.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def diagnose(
     kinds
         Report only these kinds of faults, such as ``"gap"``; see `the table <../doctor.md#kinds>`_.
     options
-        Options of formats by their names, as readers have them.
+        Options of readers, by their names.
     executor, master, conf
-        Where segments are read: ``"spark"``, ``"inline"`` or ``"auto"``, Spark's master and settings.
+        The executor that reads segments (``"spark"``, ``"inline"`` or ``"auto"``), and Spark's master and settings.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def diagnose(
     NotFoundError
         There is no such segment.
     UsageError
-        There is no such kind.
+        The kind does not exist.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _names(kinds: str | Collection[str] | None) -> Collection[str] | None:
     chosen = [kinds] if isinstance(kinds, str) else kinds
     unknown = next((name for name in chosen or () if name not in KINDS), None)
     if unknown is not None:
-        raise UsageError(f"{unknown!r} is no kind of fault", hint=f"These are {', '.join(KINDS)}.")
+        raise UsageError(f"{unknown!r} is not a kind of fault", hint=f"The kinds are {', '.join(KINDS)}.")
     return chosen
 
 
@@ -227,14 +227,14 @@ class StoredRecording:
 
 @dataclass(frozen=True, slots=True)
 class PipedRecording:
-    """One recording that a pipeline makes, and the bytes of its source."""
+    """The recording of a pipeline, and the bytes of its source."""
 
     recording_id: str
     work: Work
     size: int
 
     def read(self) -> Iterator[ChunkData]:
-        """The chunks, in order. Raises what the pipeline does."""
+        """The chunks, in order. Raises the errors of the pipeline."""
         for task in self.work.tasks:
             for chunk in self.work.run(task.index):
                 yield chunk.data
@@ -264,7 +264,7 @@ class _ExaminationBody(Body):
 
 
 def examine(recordings: Sequence[ExaminedRecording], run: RunOptions) -> list[Diagnosis | Exception]:
-    """Examine recordings on the executor of ``run``, one a task; their results in this order, or why there is none."""
+    """Examine recordings on the executor of ``run``, each in one task. Return their results or errors in this order."""
     tasks = [Task(i, recording.recording_id, recording.size) for i, recording in enumerate(recordings)]
     outcomes = Stage(_ExaminationBody(Packed(recordings)), tasks).run(run).outcomes()
     return [

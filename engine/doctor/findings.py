@@ -43,7 +43,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "clock-drift": FaultKind(
         "warning",
         "two clocks move apart",
-        "Synchronise the clocks of the devices (PTP, NTP), or align by one of the timelines only.",
+        "Synchronise the clocks of the devices (PTP, NTP), or align by only one of the timelines.",
     ),
     "time-outlier": FaultKind(
         "error",
@@ -57,8 +57,8 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     ),
     "duplicate-times": FaultKind(
         "warning",
-        "rows in a burst have one time",
-        "Check the driver: it stamps what it has buffered with the time of sending.",
+        "rows of a burst have the same time",
+        "Check the driver: it stamps buffered data with the time of sending.",
     ),
     "gap": FaultKind(
         "warning", "rows are missing", "Leave the gap out of training and averages; check the network and the disk."
@@ -103,7 +103,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "video-keyframes": FaultKind(
         "warning",
         "key frames of a video are missing or far apart",
-        "Encode with a shorter interval: a reader decodes from the key frame before.",
+        "Encode with a shorter interval: readers decode from the preceding key frame.",
     ),
     "missing-transform": FaultKind(
         "warning",
@@ -111,7 +111,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
         "Record the transforms of this frame (/tf, /tf_static), or correct its name.",
     ),
     "disconnected-frames": FaultKind(
-        "warning", "transforms form several trees", "Record the transform that joins the trees."
+        "warning", "the transforms form several trees", "Record the transform that joins the trees."
     ),
     "transform-cycle": FaultKind("error", "transforms form a circle", "Correct the parent of one of these frames."),
     "missing-calibration": FaultKind(
@@ -122,19 +122,19 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "lerobot-timestamps": FaultKind(
         "error",
         "timestamps disagree with the frames a second",
-        "Correct `fps` in meta/info.json, or write the dataset anew (write_lerobot).",
+        "Correct `fps` in meta/info.json, or write the dataset again (write_lerobot).",
     ),
     "lerobot-index": FaultKind(
-        "error", "numbers of frames do not follow each other", "Write the dataset anew, or delete the episode."
+        "error", "the numbers of frames are not consecutive", "Write the dataset again, or delete the episode."
     ),
     "lerobot-length": FaultKind(
         "error",
-        "an episode has another length than the metadata say",
-        "Correct the metadata of the episode, or write the dataset anew.",
+        "an episode has another length than in the metadata",
+        "Correct the metadata of the episode, or write the dataset again.",
     ),
     "lerobot-missing": FaultKind("error", "a file or video frames of a dataset are missing", "Copy the dataset again."),
 }
-"""The faults that are looked for, by their names."""
+"""The kinds of faults, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ class Finding:
     """One fault of meaning.
 
     ``source`` is the input and ``segment`` its recording. ``subject`` is the component or frame, if the fault is about
-    one. ``start`` and ``end`` are values of ``timeline``, both within the fault: nanoseconds, or numbers of a sequence
-    (``timeline_type``). ``count`` says how often it occurs; the place is then that of the first or the largest.
+    one. ``start`` and ``end`` are values of ``timeline``, both inclusive: nanoseconds, or numbers of a sequence
+    (``timeline_type``). ``count`` is the number of occurrences; the other fields describe the first or the largest one.
     """
 
     kind: str
@@ -222,9 +222,10 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
-    """The result of a diagnosis: ``findings``, the most severe first, of so many ``recordings`` with ``rows``.
+    """The result of a diagnosis:
 
-    It is true if there are no findings. A notebook shows a table of them.
+    ``findings``, most severe first, and the numbers of ``recordings`` and ``rows``. It is true if there are no
+    findings. A notebook shows a table of them.
     """
 
     findings: tuple[Finding, ...]
@@ -256,14 +257,14 @@ class Diagnosis:
         return f"{counted(self.recordings, 'recording')}, {counted(self.rows, 'row')}: {counts or 'no findings'}"
 
     def of_severity(self, *names: str) -> tuple[Finding, ...]:
-        """The findings of these severities. Raises ``UsageError`` for a name that is none."""
+        """The findings of these severities. Raises ``UsageError`` for an unknown severity."""
         unknown = next((name for name in names if name not in SEVERITIES), None)
         if unknown is not None:
-            raise UsageError(f"{unknown!r} is no severity", hint=f"These are {', '.join(SEVERITIES)}.")
+            raise UsageError(f"{unknown!r} is not a severity", hint=f"The severities are {', '.join(SEVERITIES)}.")
         return tuple(finding for finding in self.findings if finding.severity in names)
 
     def to_arrow_table(self) -> pa.Table:
-        """One row for each finding: severity, kind, place, value, expected value and what to do."""
+        """One row for each finding: severity, kind, place, value, expected value and hint."""
         rows = [finding.to_dict() for finding in self.findings]
         return pa.table({f.name: pa.array([row[f.name] for row in rows], f.type) for f in SCHEMA}, SCHEMA)
 
@@ -300,7 +301,7 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def joined(parts: Iterable[Diagnosis]) -> Diagnosis:
-    """Several results as one."""
+    """Join several results."""
     findings: list[Finding] = []
     recordings = rows = 0
     for part in parts:

@@ -21,9 +21,9 @@ from .findings import Finding
 
 SECOND: Final = 1_000_000_000
 TOLERANCE: Final = 1e-4
-"""Seconds by which two timestamps may differ from the rate: what lerobot's loader takes."""
+"""The tolerance of timestamps in seconds, which is that of LeRobot's loader."""
 ROUNDING: Final = 2e-7
-"""Of each second, what a timestamp of 32 bits loses."""
+"""The relative rounding error of a 32-bit timestamp."""
 _COLUMNS: Final = ("episode_index", "frame_index", "timestamp", "index")
 
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -96,7 +96,7 @@ def _of_frames(
     """The faults of an episode's frames; ``expected`` is the number of the first among those of all episodes."""
     count = len(next(iter(columns.values()), ()))
     if count != length:
-        said = {"value": f"{count:,} frames", "expected": f"{length:,} by the metadata"}
+        said = {"value": f"{count:,} frames", "expected": f"{length:,} in the metadata"}
         yield _finding("lerobot-length", episode, data, **said)
     frames, times, index = (columns.get(name) for name in ("frame_index", "timestamp", "index"))
     for name, numbers, first in (("frame_index", frames, 0), ("index", index, expected)):

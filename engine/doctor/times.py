@@ -23,31 +23,33 @@ Ticks = npt.NDArray[np.int64]
 SECOND: Final = 1_000_000_000
 YEAR: Final = 365 * 24 * 3600 * SECOND
 FAR: Final = YEAR
-"""A time so far from the others of its timeline is an outlier: no recording is that long."""
+"""The distance from the other times at which a time is an outlier: no recording is that long."""
 LEAST_ROWS: Final = 20
-"""Fewer rows have no usual rate, and half as many no order."""
+"""The least rows of a usual rate; half as many rows are needed for an order."""
 GAP: Final = 10
-"""An interval is a gap from this many median intervals on; schedulers delay single messages by a few."""
+"""The least number of median intervals of a gap; schedulers delay single messages by a few."""
 LEAST_GAP: Final = SECOND // 5
-"""Shorter gaps are jitter of fast topics: a buffer that is flushed late."""
+"""The least length of a gap. Shorter ones are jitter of fast topics, such as a buffer that is flushed late."""
 LEAPS: Final = 10
-"""Median intervals by which a clock leaps ahead of another one."""
+"""The number of median intervals of a leap ahead of another clock."""
 MANY: Final = 0.05
-"""If a larger share of rows goes back, several publishers share the topic; if of intervals, the topic has no rate."""
+"""If a larger share of rows goes back, the topic has several publishers; if a larger share of intervals are gaps, it
+has no rate."""
 SHARED_STAMPS: Final = SECOND
-"""Rows are stored in the order of one clock; on the others, publishers of one topic may differ by this."""
+"""The allowed difference of clocks between publishers of a topic, whose rows are stored in the order of another
+clock."""
 DRIFT: Final = 5e-5
-"""Seconds a second by which two clocks move apart: a quartz drifts by less."""
+"""The least drift of two clocks, in seconds per second: a quartz drifts less."""
 LEAST_DRIFT: Final = 0.05
-"""Seconds by which clocks have moved apart at the end: a frame of a camera is shorter."""
+"""The least drift at the end, in seconds: longer than a camera frame."""
 OVER_NOISE: Final = 6
-"""The drift over a recording, in standard deviations of what a line does not explain."""
+"""The least drift over a recording, in standard deviations of the residuals of a line."""
 SLOW: Final = 2.0
-"""A topic is slow where its mean interval is this many usual ones."""
+"""The ratio of the mean interval to the usual one at which a topic is slow."""
 CUT: Final = 0.1
 """The share of a recording that a topic misses at its start or end."""
 STEADY: Final = 0.6
-"""The share of its time that a topic of a usual rate sends; the others send when something happens."""
+"""The share of its time in which a regular topic sends; other topics send on events."""
 _FEW: Final = 3
 _FEWEST_BLOCKS: Final = 8
 _STEPS: Final = 512

@@ -69,7 +69,7 @@ class FrameChecks:
             for frame, entity in sorted(self._uses.items()):
                 if frame not in trees and not frame.startswith("tf#"):
                     yield Finding(
-                        "missing-transform", entity, frame, value="no transform", expected="one that names it"
+                        "missing-transform", entity, frame, value="no transform", expected="a transform that names it"
                     )
         roots: defaultdict[str, list[str]] = defaultdict(list)
         for frame, root in trees.items():
@@ -79,7 +79,10 @@ class FrameChecks:
             for frames in ordered[1:]:
                 first = min(frames)
                 named = next(e for f in sorted(frames) for e in self._parents.get(f, {}).values())
-                said: dict[str, Any] = {"value": f"{len(frames)} frames", "expected": f"a way to {min(ordered[0])}"}
+                said: dict[str, Any] = {
+                    "value": f"{len(frames)} frames",
+                    "expected": f"a connection to {min(ordered[0])}",
+                }
                 yield Finding("disconnected-frames", named, first, **said)
         yield from self._uncalibrated()
 

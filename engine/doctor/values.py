@@ -22,13 +22,13 @@ from .findings import Finding
 Numbers = npt.NDArray[np.float64]
 
 LEAST_ROWS: Final = 50
-"""Fewer equal values may be chance: a coarse sensor that rests."""
+"""The least number of equal values. Fewer may be chance, such as a coarse sensor at rest."""
 CLIPPED: Final = 0.01
 """The share of rows at an extreme from which a sensor counts as clipped; noise reaches its extreme once."""
 CLIPPED_RUN: Final = 3
-"""Rows in a row at the extreme, somewhere; noise does not stay there."""
+"""The least number of consecutive rows at the extreme; noise does not stay there."""
 OFF_UNIT: Final = 1e-2
-"""How far the length of a rotation may be from 1: numbers of 16 bits and rounded texts are within."""
+"""The tolerance of the length of a rotation, which allows 16-bit numbers and rounded texts."""
 _MOST_INSTANCES: Final = 16
 _WIDEST: Final = 16
 _SENSOR: Final = re.compile(

@@ -99,7 +99,7 @@ class Execution:
 def rows_of(
     segments: Sequence[Unit], request: RowRequest, options: RunOptions, measured: MeasuredScan | None = None
 ) -> Rows:
-    """The rows of segments, read by whoever has them first, or by whom ``options`` name."""
+    """The rows of segments, read by the executor of ``options``, or by the first process that has them."""
     stored = stored_bytes(segments)
     # all that is stored may be little enough: then no manifest is read for it
     executor = query_executor(options.executor, lambda: int(stored.sum()))
@@ -136,7 +136,7 @@ _LONGEST_STOP: Final = 10.0
 
 
 class UserCall:
-    """A call by the user: its executions and its first read error, as DataFusion passes on only the text of errors."""
+    """A call by the user: its executions and its first read error, because DataFusion keeps only the text of errors."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -147,7 +147,7 @@ class UserCall:
         self._waiter: _Waiter | None = None
 
     def add(self, execution: Execution) -> None:
-        """Tell of an execution."""
+        """Add an execution."""
         with self._lock:
             self._executions.append(execution)
             is_closed = self._is_closed
@@ -155,13 +155,13 @@ class UserCall:
             execution.close()
 
     def fail(self, error: BaseException) -> None:
-        """Keep an error, unless there is one."""
+        """Keep the first error."""
         with self._lock:
             self.error = self.error or error
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Raise what reading failed with in place of DataFusion's words for it."""
+        """Raise the first read error instead of DataFusion's error."""
         try:
             yield
         except (ChunkmillError, StopIteration, StopAsyncIteration):
@@ -172,7 +172,7 @@ class UserCall:
             raise self.error from error
 
     def held(self) -> Callable[[], None]:
-        """Let one more hold it: the function that lets go. When nobody holds it any more, it is closed."""
+        """Add a holder of the call, and return its release function. The last release closes the call."""
         self._holders += 1
 
         def let_go() -> None:
@@ -183,7 +183,7 @@ class UserCall:
         return let_go
 
     def close(self) -> None:
-        """End what its executions run, and remove their files."""
+        """End the executions, and remove their files."""
         with self._lock:
             self._is_closed = True
             executions = list(self._executions)
@@ -194,10 +194,10 @@ class UserCall:
             execution.close()
 
     def answer(self, work: Callable[[], T]) -> T:
-        """Run ``work``, which may wait in DataFusion for tasks, and return its result. An interrupt ends it.
+        """Run ``work``, which may wait in DataFusion for tasks, and return its result. An interrupt ends the work.
 
-        DataFusion checks for signals by a timer that pauses while its threads wait. In the main thread, which gets
-        signals, another thread therefore waits for DataFusion, unless it is known that there are no tasks.
+        DataFusion checks for signals by a timer that pauses while its threads wait. If called in the main thread, which
+        receives signals, another thread therefore waits for DataFusion, unless there are no tasks.
         """
         if threading.current_thread() is not threading.main_thread() or self._reads_here():
             with calling(self):
@@ -306,7 +306,7 @@ _calls = _Calls()
 
 
 def calling(call: UserCall) -> AbstractContextManager[None]:
-    """Let this thread be in a call until the end of the block: DataFusion plans in the thread that asks."""
+    """Make this the current call of the thread during the block, because DataFusion plans in the calling thread."""
     return _calls.entered(call)
 
 
@@ -316,12 +316,12 @@ def outer_call() -> UserCall | None:
 
 
 def current_call() -> UserCall:
-    """The call that this thread is in, or else a new one."""
+    """The current call of this thread, or else a new one."""
     return _calls.current() or UserCall()
 
 
 class Answer(ds.Dataset):  # type: ignore[misc]
-    """The answer of a query as a dataset."""
+    """The result of a query as a dataset."""
 
     def __init__(
         self, columns: AnswerColumns, segments: Sequence[QueriedSegment], options: RunOptions, measuring: Measuring
@@ -337,11 +337,11 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         return self.columns.arrow
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
-        """The columns of a scan: DataFusion asks for them when it plans."""
+        """The columns of a scan, which DataFusion requests when it plans."""
         return _Scan(self.columns.arrow, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
-        """The segments that may have rows for which the filter is true; at least one, as DataFusion requires."""
+        """The segments that may have rows for which the filter is true; at least one, for DataFusion."""
         call = current_call()
         if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
             filter = pc.scalar(filter)  # noqa: A001

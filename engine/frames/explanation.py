@@ -18,7 +18,7 @@ _TABLE = "segments"
 
 
 class SegmentReads(NamedTuple):
-    """The chunks of a segment that would be read, the number it has, and their stored bytes."""
+    """The numbers of chunks of a segment to read and in total, and their stored bytes."""
 
     segment_id: str
     chunks: int
@@ -28,7 +28,7 @@ class SegmentReads(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The columns to read, the pushed-down filter, and the segments that it leaves."""
+    """The columns to read, the pushed-down filter, and the remaining segments."""
 
     names: tuple[str, ...]
     filter: str | None
@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
 def explain_frame(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], asked: Callable[[DataFrame], DataFrame]
 ) -> Explanation:
-    """Return the segments and chunks that would be read by the frame that ``asked`` makes of these segments.
+    """Return the segments and chunks that the frame of ``asked`` would read of these segments.
 
     Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if it cannot plan.
     """

@@ -81,7 +81,7 @@ def _read_by(columns: AnswerColumns) -> tuple[str | None, ...]:
 
 
 def conjuncts_of(predicate: pc.Expression | None) -> list[Term]:
-    """The filters that DataFusion joined into a predicate; None is none."""
+    """The filters that DataFusion joined into a predicate; empty for None."""
     return [] if predicate is None else list(taken_apart(predicate).conjuncts())
 
 
@@ -124,7 +124,7 @@ def _term(kind: str, value: str, entries: Iterator[tuple[str, str]], values: pa.
             members = fields["value_set"].values if value == "is_in" else None
         else:
             parts.append(_term(*entry, entries, values))
-    raise ValueError(f"{value} does not end")
+    raise ValueError(f"{value} is incomplete")
 
 
 def _options(function: str, values: pa.StructScalar) -> pc.FunctionOptions:
@@ -189,16 +189,19 @@ class ValueFilter:
 
     @cached_property
     def names(self) -> list[str]:
-        """The columns that they look at."""
+        """The columns of the filters."""
         return sorted(frozenset().union(*(term.fields for term in self.terms)))
 
     @cached_property
     def expression(self) -> Expr:
-        """The filters as an expression of DataFusion. Raises ``UnsupportedError`` for one that it cannot express."""
+        """The filters as a DataFusion expression.
+
+        Raises ``UnsupportedError`` for a filter that DataFusion cannot express.
+        """
         return reduce(operator.and_, map(_expression, self.terms))
 
     def kept(self, batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows in which they are true, with the columns ``names``."""
+        """The rows in which the filters are true, with the columns ``names``."""
         for batch in batches:
             for rows in _elsewhere(lambda batch=batch: self._of(batch)):  # type: ignore[misc]
                 if len(rows):
@@ -264,7 +267,7 @@ def _expression(term: Term) -> Expr:
         return expression
     raise UnsupportedError(
         f"a filter with {term.value} of a component cannot be evaluated",
-        hint="Collect the rows with to_arrow_table() first, and filter them then.",
+        hint="Collect the rows with to_arrow_table() first, and then filter them.",
     )
 
 

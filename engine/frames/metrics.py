@@ -27,14 +27,14 @@ _NEVER = timedelta(0)
 class QueryMetrics:
     """One execution of a query. Chunks in the operating system's cache also count as read.
 
-    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count what the
-    rows need after pruning, whether it was read or not. ``query_bytes`` is the stored size of these chunks, and
-    ``query_columns`` the number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``,
-    ``range`` (index values are given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or
-    ``dataframe`` (index values are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to
-    read. ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that
-    DataFusion applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns
-    excluded entities and their rows.
+    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count the needs of
+    the rows after pruning, read or not. ``query_bytes`` is the stored size of these chunks, and ``query_columns`` the
+    number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``, ``range`` (index values are
+    given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or ``dataframe`` (index values
+    are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to read.
+    ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that DataFusion
+    applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns excluded
+    entities and their rows.
 
     The execution. ``total_duration`` is the time from the plan to the end of the last stream,
     ``time_to_first_chunk_info`` the time to the first list of chunks, and ``time_to_first_chunk`` the time to the first
@@ -125,11 +125,11 @@ class MetricsCollector:
         return self._queries[-1] if self._queries else None
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all queries."""
         self._queries.clear()
 
     def add(self, metrics: QueryMetrics) -> None:
-        """Take another query."""
+        """Add a query."""
         self._queries.append(metrics)
 
 
@@ -138,7 +138,7 @@ _open: ContextVar[tuple[MetricsCollector, ...]] = ContextVar("chunkmill_query_me
 
 @contextlib.contextmanager
 def query_metrics() -> Iterator[MetricsCollector]:
-    """Collect metrics of queries whose frames are made by ``reader`` within the block, also if they are executed later.
+    """Collect metrics of queries by ``reader`` calls within the block, also if their frames are executed later.
 
     Each execution of such a frame counts as a query, also if it ends early (``limit``) or fails. Blocks can be nested:
     the outer block collects all queries, the inner one only its own. The block applies to the current context
@@ -169,7 +169,7 @@ _STEP: Final = 0.002
 
 
 class Measuring:
-    """The collectors that a reader's frame was made for."""
+    """The collectors of a reader's frame."""
 
     def __init__(self, dataset_id: str = "") -> None:
         self.dataset_id = dataset_id
@@ -182,7 +182,7 @@ class Measuring:
         predicate: pc.Expression | None,
         filters: Sequence[Term],
     ) -> MeasuredScan | None:
-        """Return the measured execution that is about to begin; None without a collector.
+        """Return the measured execution of a new scan, or None without a collector.
 
         ``predicate`` is the part of DataFusion's ``filters`` that the kernel evaluates.
         """

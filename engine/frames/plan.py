@@ -21,12 +21,12 @@ from ..query import PIECE_BYTES, QueriedSegment, SegmentGroup
 from ..recordings import RecordingsFolder
 
 Unit = QueriedSegment | SegmentGroup
-"""A segment, or some that are read together."""
+"""A segment, or several segments that are read together."""
 
 Integers = npt.NDArray[np.int64]
 
 TASK_BYTES: Final = 64 * MIB
-"""The bytes of needed chunks that a task reads, about."""
+"""The approximate bytes of chunks that a task reads."""
 
 _SEGMENT_BYTES: Final = 64 << 10
 """What a segment costs beside its chunks, as its manifest is read: as much as this many bytes of them."""
@@ -37,7 +37,7 @@ _SAMPLES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RowRequest:
-    """A question to all segments: the columns ``names`` (None: all) of the rows in which ``predicate`` is true."""
+    """A request to all segments: the columns ``names`` (None: all) of the rows in which ``predicate`` is true."""
 
     names: tuple[str, ...] | None = None
     predicate: pc.Expression | None = None
@@ -75,7 +75,7 @@ def _vacuumed(error: ReadError) -> ReadError | None:
 
 @dataclass(frozen=True, slots=True)
 class TaskShares:
-    """The input of one task: shares of segments, in their order. ``size`` is in bytes, about."""
+    """The input of one task: shares of segments, in their order. ``size`` is the approximate number of bytes."""
 
     shares: tuple[SegmentShare, ...]
     size: int

@@ -34,16 +34,17 @@ _NO_FIELD: Final = re.compile(
 """DataFusion's words on a column that is not there."""
 
 SHOWN_ROWS: Final = 20
-"""Rows of a frame that are printed."""
+"""The number of printed rows of a frame."""
 _MORE: Final = "Data truncated due to size."
 _TITLE: Final = "DataFrame"
 
 
 class QueryFrame(DataFrame):
-    """A DataFrame of DataFusion over the answer of a query; what its methods make of it is one, too.
+    """A DataFusion DataFrame of the result of a query.
 
-    Errors of reading are those of chunkmill, not DataFusion's words for them. Files that Spark's workers made for a
-    call are removed when the call ends, or, if it returned a stream, when the stream ends.
+    Its methods also return such frames. Read errors are those of chunkmill, not of DataFusion. Files that Spark's
+    workers write for a call are removed when the call ends. If the call returns a stream, they are removed when the
+    stream ends.
     """
 
     def __init__(self, frame: DataFrame, answer: Answer | None = None) -> None:
@@ -60,12 +61,11 @@ class QueryFrame(DataFrame):
         dataset_id: str = "",
         context: SessionContext | None = None,
     ) -> QueryFrame:
-        """The rows of segments, a partition for each; no chunk is read before rows are wanted.
+        """The rows of segments, with one partition for each segment. Chunks are read when rows are requested.
 
-        ``options`` say who reads. If neither an argument nor the environment names an executor, the number of bytes to
-        read chooses it.
-        ``dataset_id`` is that of the dataset, if they are of one, for metrics. ``context`` is what evaluates it, by
-        default one of its own; no table is left in it.
+        ``options`` choose the executor. If neither an argument nor the environment names one, the number of bytes to
+        read decides. ``dataset_id`` is the id of the segments' dataset, if any, for metrics. ``context`` is the session
+        that evaluates the frame, by default a new one; no table stays in it.
         """
         context = SessionContext() if context is None else context
         answer = Answer(columns, segments, RunOptions() if options is None else options, Measuring(dataset_id))
@@ -93,18 +93,18 @@ class QueryFrame(DataFrame):
         return QueryFrame(frame)
 
     def to_spark(self) -> SparkFrame:
-        """The same rows as a lazy DataFrame of Spark, whose tasks read them; see the page on Spark for its types.
+        """The same rows as a lazy Spark DataFrame; see the page on Spark for its types.
 
         Raises
         ------
         UsageError
-            Something was made of the reader's frame before: a plan of DataFusion is none of Spark.
+            The frame is not a reader's own frame: Spark cannot execute a plan of DataFusion.
         """
         if self._answer is None:
             raise UsageError(
-                "to_spark() is for a reader's own frame, not for what DataFusion made of it",
-                hint="Call it first, reader(...).to_spark(), and select and filter in Spark; or hand over the rows "
-                "themselves: spark.createDataFrame(frame.to_pandas()).",
+                "to_spark() needs the frame of a reader, not a frame derived from it",
+                hint="Call reader(...).to_spark() first, and select and filter in Spark; or pass the rows: "
+                "spark.createDataFrame(frame.to_pandas()).",
             )
         from .spark_frame import spark_frame
 
@@ -132,7 +132,7 @@ class QueryFrame(DataFrame):
 
 
 def missing_column(error: Exception, columns: Sequence[str], *, where: str = "") -> UsageError | None:
-    """Return the error for DataFusion's message on a missing column, else None; see :func:`no_column`."""
+    """Return the error for DataFusion's message about a missing column, else None; see :func:`no_column`."""
     missing = _NO_FIELD.search(str(error))
     return None if missing is None else no_column((missing[1] or missing[2]).replace('""', '"'), columns, where=where)
 

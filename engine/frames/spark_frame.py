@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NANOSECONDS_SUFFIX: Final = "_nanoseconds"
-"""The end of the name of the column that has all digits of an index of times."""
+"""The suffix of the name of the column with the exact nanoseconds of an index of times."""
 
 
 @dataclass(frozen=True)
 class SparkColumns:
-    """The columns of an answer as Spark has them.
+    """The columns of a query result in Spark.
 
-    An index of times is a timestamp, and one of durations an interval, both in microseconds, rounded down. Beside it is
-    a column of its nanoseconds, unless another column has that name.
+    An index of times is a timestamp, an index of durations an interval, both in microseconds, rounded down. A column of
+    nanoseconds follows it, unless another column has that name.
     """
 
     columns: AnswerColumns
@@ -42,17 +42,17 @@ class SparkColumns:
 
     @functools.cached_property
     def arrow(self) -> pa.Schema:
-        """The columns as Spark wants them in Arrow."""
+        """The columns as an Arrow schema for Spark."""
         return arrow_of(self.schema)
 
     @property
     def names_of_index(self) -> list[str]:
-        """The columns of the index that rows are by."""
+        """The columns of the query's index."""
         index = self.columns.query.index
         return [name for name, field in self._fields.items() if field.name == index]
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the answer as rows of Spark."""
+        """Convert rows of the result to rows of Spark."""
         values = zip(self._fields.values(), self.arrow, strict=True)
         return pa.RecordBatch.from_arrays(
             [spark_array(batch.column(field.name), column.type) for field, column in values], schema=self.arrow
@@ -88,7 +88,7 @@ class FrameJob:
 
 
 def rows_for_spark(task: TaskShares, columns: SparkColumns, request: RowRequest) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, as Spark has them. Raises ``ReadError``."""
+    """The rows of one task, for Spark. Raises ``ReadError``."""
     with noting_task(task.label):
         for share in task.shares:
             for batch in share.batches(request):
@@ -98,9 +98,9 @@ def rows_for_spark(task: TaskShares, columns: SparkColumns, request: RowRequest)
 def spark_tasks(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None = None
 ) -> tuple[TaskShares, ...]:
-    """Return the tasks over segments that may have rows for which a predicate is true.
+    """Return the tasks for segments that may have rows for which a predicate is true.
 
-    Raises ``ReadError`` where a manifest cannot be read.
+    Raises ``ReadError`` if a manifest cannot be read.
     """
     units = grouped(possible_segments(columns, segments, predicate))
     request = RowRequest(None, predicate)

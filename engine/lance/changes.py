@@ -26,9 +26,9 @@ from .fragments import Fragment, FragmentReader, fragments_of
 from .table import LanceTable
 
 SOURCE_ROW: Final = "__source_row_id"
-"""The column of a view with the ids of the rows that its own are made of."""
+"""The column of a view with the ids of the source rows."""
 IS_SET: Final = "__is_set"
-"""The column of a view that says whether a row has its values."""
+"""The column of a view that is true if a row has its values."""
 
 Offsets = npt.NDArray[np.uint32]
 RowIds = npt.NDArray[np.uint64]
@@ -39,9 +39,9 @@ _ROWS_OF_A_BATCH: Final = 1 << 17
 
 @dataclass(frozen=True)
 class RowChanges:
-    """The ids of the rows that are gone, whose values changed, and that are new.
+    """The ids of removed, changed and new rows.
 
-    ``places`` are the offsets of the latter two by the fragments of the later version.
+    ``places`` are the offsets of changed and new rows, by fragments of the later version.
     """
 
     gone: RowIds
@@ -51,11 +51,11 @@ class RowChanges:
 
 
 def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence[str]) -> RowChanges:
-    """Return the changes of rows in some columns from one version to another.
+    """Return the changes of rows in some columns between two versions.
 
-    A rewritten row counts as changed, whatever its values are. Fragments with the same files are not read. A compaction
-    moves rows and changes none. Lance records the last writer of each row, but not of rows whose fragment got another
-    file by an update of columns: all rows of such a fragment count as changed.
+    A rewritten row counts as changed, even with the same values. Fragments with the same files are not read. A
+    compaction changes no rows. Lance records the last change of each row, except for updates of whole columns: these
+    add a file to a fragment, all rows of which count as changed.
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id
@@ -172,9 +172,9 @@ def _rows(reader: FragmentReader, fragments: Collection[int]) -> _Rows:
 
 
 def source_rows(reader: FragmentReader) -> tuple[RowIds, RowIds]:
-    """Return the ids of the source's rows that a version of a view has, and the addresses of its own, in order.
+    """Return the ids of the source rows in a version of a view, and the addresses of the view's rows, in order.
 
-    A row that something else added has none, and gets the largest number.
+    A row without a source row gets the largest number.
     """
     ids, places = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}, rows=_ROWS_OF_A_BATCH):
@@ -192,10 +192,10 @@ def change_rows(
     metadata: Mapping[str, str],
     message: str,
 ) -> int | None:
-    """Take rows away by their addresses, add fragments, and change the schema's metadata, in one commit.
+    """Remove rows by their addresses, add fragments, and change the schema's metadata, in one commit.
 
-    ``live`` are the addresses of all rows of the version. Return the number of the new version, or None, with nothing
-    done, if others changed the table meanwhile.
+    ``live`` are the addresses of all rows of the version. Return the number of the new version, or None if the table
+    was changed meanwhile; then nothing is done.
     """
     import lance
     from lance import LanceOperation
@@ -278,13 +278,13 @@ def tagged_versions(table: LanceTable) -> dict[str, int]:
 
 
 def row_ids(table: LanceTable, where: str | None = None) -> RowIds:
-    """Return the ids of the rows of a table in which ``where`` is true, or of all."""
+    """Return the ids of the rows in which ``where`` is true, by default of all rows."""
     batches = table.at().expressed({"id": "_rowid"}, where)
     return np.concatenate([np.empty(0, np.uint64), *(batch.column("id").to_numpy() for batch in batches)])
 
 
 def rows_elsewhere(view: LanceTable, source: RowIds) -> RowIds:
-    """Return the ids of the rows of a view that are of other rows of its source than these."""
+    """Return the ids of the rows of a view whose source rows are not among these."""
     ids = [np.empty(0, np.uint64)]
     for batch in view.at().expressed({"of": SOURCE_ROW, "id": "_rowid"}):
         is_of_others = ~np.isin(batch.column("of").to_numpy().astype(np.uint64), source)

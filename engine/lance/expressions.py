@@ -67,12 +67,12 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
                 name, said = token[1], token[0]
                 if said in (";", "--", "/*"):
                     raise UsageError(
-                        f"{self._named([expression])}: there is more after {said!r}",
-                        hint="Write one expression of SQL, without comments.",
+                        f"{self._named([expression])}: it continues after {said!r}",
+                        hint="Write a single SQL expression, without comments.",
                     )
                 if name is not None and name in self._source.schema.names:
                     raise UsageError(
-                        f"{self._named([expression])}: {said} would be text, and not the column",
+                        f"{self._named([expression])}: {said} would be text, not the column",
                         hint=f"Write `{name}` for the column, and '{name}' for text.",
                     )
 
@@ -84,7 +84,7 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
         said = shortened(error)
         if "INVERTED index" in said:
             raise UsageError(
-                "no column has an index of words", hint="Make one, create_fts_index(column), or name fts_columns=."
+                "no column has an index of words", hint="Create one by create_fts_index(column), or give fts_columns=."
             ) from None
         if "request at least one column" in said:
             raise UsageError("the selection names no column of the table", hint="Select a column, too.") from None
@@ -97,7 +97,7 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
         ]
         reason, hint = _PREFIX.sub("", said), _HINT
         if plan := _PLAN.search(said):
-            reason = f"{plan[1]} is not of one row"
+            reason = f"{plan[1]} does not work on single rows"
         if _TIME.search(said):
             hint = "Write a time as timestamp '2026-01-31 12:00:00', and a day as date '2026-01-31'."
         if missing := _NO_FIELD.search(said):
@@ -109,7 +109,7 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
 
     def _named(self, expressions: list[str]) -> str:
         kind = "condition" if expressions == [self._where] else "expression"
-        return f"{', '.join(expressions)!r} is no {kind} on this table"
+        return f"{', '.join(expressions)!r} is an invalid {kind} on this table"
 
 
 _PUBLIC: Final = b"lance-schema:"
@@ -122,7 +122,7 @@ _BYTES_OF_A_BATCH: Final = 2**24
 
 
 class TableSnapshot:
-    """A version of a table, which stays as it is."""
+    """An immutable version of a table."""
 
     def __init__(self, place: LancePlace, dataset: Any) -> None:
         self._place = place
@@ -141,7 +141,7 @@ class TableSnapshot:
             return int(self._dataset.count_rows())
 
     def provider(self, session: object) -> object:
-        """Return the capsule for a DataFusion of Lance's own version."""
+        """Return the table provider's capsule for the DataFusion version of Lance."""
         import lance
 
         self.check_blobs()
@@ -149,7 +149,7 @@ class TableSnapshot:
             return lance.FFILanceTableProvider(self._dataset).__datafusion_table_provider__(session)
 
     def parts(self, most: int) -> list[list[int]]:
-        """Return its fragments' ids, in order, in at most ``most`` lists of about equal rows; small tables are one."""
+        """Return the fragments' ids in at most ``most`` lists of about equal rows; one list for small tables."""
         with self._place.reading():
             fragments = [(fragment.fragment_id, fragment.physical_rows) for fragment in self._dataset.get_fragments()]
         size = max(_ROWS_OF_A_PART, -(-sum(rows for _, rows in fragments) // most))
@@ -168,9 +168,9 @@ class TableSnapshot:
         predicate: pc.Expression | None = None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows in order: some columns, where the predicate is true, of some fragments; by default all.
+        """Yield rows in order: of some columns and fragments, if the predicate is true; by default all.
 
-        Blobs come as their bytes.
+        Blobs are bytes.
         """
         names = self.schema.names if columns is None else list(columns)
         schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
@@ -203,7 +203,7 @@ class TableSnapshot:
         return sum(self._dataset.get_fragment(fragment).count_rows() for fragment in fragments)
 
     def check_blobs(self, columns: Collection[str] | None = None, fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` if blobs of some columns, by default all, are files that are not allowed."""
+        """Raise ``ForeignFileError`` if blobs of some columns, by default all, are in files that are not allowed."""
         outer = [name for name in self._outer if columns is None or name in columns]
         with self._place.reading():
             self._place.check_blobs(self._dataset, outer, fragments)

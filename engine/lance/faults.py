@@ -16,7 +16,7 @@ from ..rrd import check_file
 from ..storage.folder import Folder
 
 RESTORE: Final = "Restore the file, or the table from a copy."
-"""What to do about a file that is gone or damaged."""
+"""The hint for a missing or damaged file."""
 DELETIONS: Final = "_deletions"
 """The folder with the lists of deleted rows."""
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
@@ -59,7 +59,7 @@ def missing_files(place: Location, name: str, dataset: Any, beside: Collection[s
     for path, size in wanted.items():
         file = str(place / path)
         if path not in sizes:
-            faults.append(SourceMissingError(f"{name} needs this file, which is gone", path=file, hint=RESTORE))
+            faults.append(SourceMissingError(f"{name} needs this file, which is missing", path=file, hint=RESTORE))
         elif size and size != sizes[path]:
             reason = f"a file of {name} has {sizes[path]:,} bytes, not {size:,}"
             faults.append(ReadError(reason, path=file, hint=RESTORE))

@@ -40,9 +40,9 @@ from .place import LancePlace
 from .rows import is_blob
 
 OF_A_VERSION: Final = ("_versions/", "_transactions/")
-"""The folders of files that each version has of its own."""
+"""The folders with separate files for each version."""
 NUMBERS: Final = 2**64 - 1
-"""What the number of a version and the one in its file's name are together."""
+"""The sum of a version's number and the number in the name of its file."""
 
 _FOLDER: Final = "_digests"
 _NAME: Final = re.compile(r"(\d{20})(-[0-9a-f]{8})?\.json")
@@ -63,9 +63,9 @@ class FileDigest(NamedTuple):
 class TableVerification(Verification):
     """The result of reading all files of a table.
 
-    ``chunks`` counts the readable files, ``digests`` those of them that match the digest of their commit, and ``rows``
-    the rows of the newest version, ``version``. ``undigested`` are the files without a digest, sorted: those of the
-    newest version, and the manifests of all others.
+    ``chunks`` counts the readable files, ``digests`` the files that match the digest of their commit, and ``rows`` the
+    rows of the newest version, ``version``. ``undigested`` are the files without a digest, sorted: all files of the
+    newest version, and the manifests of the others.
     """
 
     version: int = 0
@@ -330,7 +330,7 @@ class FileDigests:
             raise ReadError(
                 f"the digests of version {int(name[:20])} cannot be read: {error}",
                 path=self._folder.place(name),
-                hint=f"{RESTORE} Without it, what the version has added has no digests.",
+                hint=f"{RESTORE} Without this file, the data added by the version has no digests.",
             ) from error
 
     def _write(self, name: str, files: Mapping[str, FileDigest], authors: Mapping[int, str]) -> None:

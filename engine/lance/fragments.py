@@ -30,7 +30,7 @@ _FEW_ROWS: Final = 16
 
 @dataclass(frozen=True)
 class Fragment:
-    """A fragment of a version: its number of rows, with deleted ones, and the files of its columns.
+    """A fragment of a version: its number of rows, including deleted ones, and the files of its columns.
 
     A column that was never written has no file. ``deletions`` is the file that lists the deleted rows.
     """
@@ -42,12 +42,12 @@ class Fragment:
     deletions: str = ""
 
     def files_of(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The files of some columns, in their order; an empty name where one has none."""
+        """The files of some columns, in their order; an empty name for a column without a file."""
         return tuple(self.files.get(column, "") for column in columns)
 
 
 class FragmentReader:
-    """A version of a table, by fragments. Lance's errors are ``ReadError``."""
+    """A version of a table, by fragments. Lance's errors become ``ReadError``."""
 
     def __init__(self, table: LancePlace, dataset: Any) -> None:
         self._table = table
@@ -69,12 +69,12 @@ class FragmentReader:
 
     @property
     def has_stable_ids(self) -> bool:
-        """Return whether rows keep their ids for good."""
+        """Return whether rows keep their ids permanently."""
         return bool(self._dataset.has_stable_row_ids)
 
     @cached_property
     def fragments(self) -> list[Fragment]:
-        """All fragments, in their order."""
+        """All fragments, in order."""
         with self._table.reading():
             fields = [(field.name(), frozenset(_ids(field))) for field in self._dataset.lance_schema.fields()]
             fragments = []
@@ -98,7 +98,7 @@ class FragmentReader:
         return {fragment.id: fragment for fragment in self.fragments}
 
     def has(self, fragment: Fragment) -> bool:
-        """Return whether the version has this very fragment, with its files."""
+        """Return whether the version has exactly this fragment, with the same files."""
         with self._table.reading():
             existing = self._dataset.get_fragment(fragment.id)
             return existing is not None and {*fragment.files.values()} <= {
@@ -106,12 +106,15 @@ class FragmentReader:
             }
 
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
-        """Return Lance's numbers of columns. They differ from those of earlier columns with the same names."""
+        """Return Lance's numbers of columns. Earlier columns with the same names have other numbers."""
         ids = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
         return tuple(ids.get(column, -1) for column in columns)
 
     def count(self, fragment: Fragment, where: str | None = None) -> int:
-        """The number of rows of a fragment in which ``where`` is true. Raises ``UsageError`` for a bad one."""
+        """The number of rows of a fragment in which ``where`` is true.
+
+        Raises ``UsageError`` for an invalid condition.
+        """
         if where is None:
             return fragment.rows - fragment.deleted
         with self._table.reading(), translate_sql_errors(self, where=where):
@@ -140,7 +143,7 @@ class FragmentReader:
         ]
 
     def count_all(self, where: str | None = None) -> int:
-        """The number of rows in which ``where`` is true. Raises ``UsageError`` for a bad one."""
+        """The number of rows in which ``where`` is true. Raises ``UsageError`` for an invalid condition."""
         with self._table.reading(), translate_sql_errors(self, where=where):
             return int(self._dataset.count_rows(None if where is None else f"({where})"))
 
@@ -161,8 +164,8 @@ class FragmentReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows in which ``where`` is true, in order: their ``OFFSET``, and some columns, blobs as bytes.
 
-        ``columns`` may be SQL by the columns' names. ``span`` are the first offset and the one after the last. Batches
-        have at most ``rows`` rows and about as many bytes as ``size``.
+        ``columns`` may map names to SQL. ``span`` is the first offset and the one after the last. Batches have at most
+        ``rows`` rows and about as many bytes as ``size``.
         """
         conditions = [] if where is None else [f"({where})"]
         base = fragment.id << _ROW_BITS
@@ -189,7 +192,7 @@ class FragmentReader:
     def stored(
         self, fragment: Fragment, columns: Sequence[str], span: tuple[int, int], *, size: int
     ) -> Iterator[pa.RecordBatch]:
-        """The values of columns in the rows of a span, deleted ones among them."""
+        """The values of columns in the rows of a span, including deleted rows."""
         with self._table.reading():
             self._check_blobs(columns, [fragment.id])
             for batch in self._dataset.scanner(
@@ -240,8 +243,8 @@ class FragmentReader:
     ) -> Iterator[pa.RecordBatch]:
         """The values of SQL expressions, by their names, in the rows in which ``where`` is true, in order.
 
-        ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of those that are read;
-        batches have at most ``rows`` rows. Raises ``UsageError`` for invalid SQL on this table.
+        ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of the fragments to read. Batches
+        have at most ``rows`` rows. Raises ``UsageError`` for invalid SQL on this table.
         """
         with self._table.reading(), translate_sql_errors(self, *expressions.values(), where=where):
             self._check_blobs([*expressions.values(), where], fragments)
@@ -260,7 +263,7 @@ class FragmentReader:
             ).to_batches()
 
     def expressed_schema(self, expressions: Mapping[str, str]) -> pa.Schema:
-        """The columns that :meth:`expressed` gives."""
+        """The columns of the result of :meth:`expressed`."""
         with self._table.reading(), translate_sql_errors(self, *expressions.values()):
             return self._dataset.scanner(columns=dict(expressions), blob_handling="all_binary").projected_schema
 
@@ -270,11 +273,11 @@ class FragmentReader:
         list(self.expressed(named, where, limit=0))
 
     def new_file(self, name: str, schema: pa.Schema) -> ColumnFile:
-        """A file that gets some columns of a fragment."""
+        """A new file for some columns of a fragment."""
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
     def scanned(self, columns: Mapping[str, str], where: str | None, **options: Any) -> pa.Table:
-        """Return the rows of a scan by Lance. Its errors about SQL become ``UsageError``."""
+        """Return the rows of a scan by Lance. Errors about SQL become ``UsageError``."""
         with self._table.reading(), translate_sql_errors(self, *columns.values(), where=where):
             self._check_blobs([*columns.values(), where])
             scanner = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
@@ -282,7 +285,7 @@ class FragmentReader:
 
 
 class ColumnFile:
-    """A file with some columns of a fragment, being written. No version names it."""
+    """A file with some columns of a fragment, while it is written. No version names it."""
 
     def __init__(self, table: LancePlace, name: str, schema: pa.Schema, version: str) -> None:
         from lance.file import LanceFileWriter

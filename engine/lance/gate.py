@@ -81,21 +81,21 @@ class _Links(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """The places beside a table's own folder from which its files may come. It pickles.
+    """The places, besides a table's own folder, that the table's files may be in. The object can be pickled.
 
-    It caches the checked folders and files of tables. Most tables have few folders whose time of change must be read:
-    opening one takes 0.06 ms longer.
+    It caches the checked folders and files of tables. A check reads the times of change of a few folders, and takes
+    0.06 ms.
 
     Parameters
     ----------
     folders
-        Paths or URLs of folders; None: anywhere. A table in one of them stays there when links are followed.
+        Paths or URLs of folders; None: anywhere. Links in a table may not lead out of these folders.
     closed
-        Folders in these from which nothing may come.
+        Folders inside these that are not allowed.
     blobs
-        Folders with the files that rows of a column of blobs may name. By default such rows are refused.
+        Folders with files that rows of a blob column may name. By default such rows are refused.
     has_views_of_others
-        Whether the source of a view may be anywhere, as its own maker wants; else it is in these folders or beside it.
+        Whether the source of a view may be anywhere. Otherwise it must be in these folders or next to the view.
     """
 
     folders: tuple[str, ...] | None = ()
@@ -110,11 +110,11 @@ class Gate:
 
     @classmethod
     def of(cls, allow: Collection[str] | Gate, *folders: str) -> Gate:
-        """The gate of a user who allows some folders, beside others that are the user's own."""
+        """The gate of a user who allows some folders, in addition to the user's own folders."""
         if isinstance(allow, Gate):
             return allow
         if isinstance(allow, str):
-            raise UsageError(f"allow is a list of folders, not {allow!r}", hint=f"Write allow=[{allow!r}].")
+            raise UsageError(f"allow must be a list of folders, not {allow!r}", hint=f"Write allow=[{allow!r}].")
         allowed = tuple(str(located(folder)) for folder in allow)
         return cls((*folders, *allowed), blobs=allowed)
 
@@ -122,12 +122,12 @@ class Gate:
         """Raise ``ForeignFileError`` if the source of a view is a table that is not allowed."""
         real = true_place(source)
         if not self.has_views_of_others and not self._is_allowed(real, true_place(view.parent)):
-            raise _refusal(view, name, "its source is a table outside of what is allowed", str(source))
+            raise _refusal(view, name, "its source is a table outside the allowed folders", str(source))
 
     def admit(self, place: Location, name: str, dataset: Any) -> None:
-        """Raise ``ForeignFileError`` unless all files of a version that was opened are in the places that are allowed.
+        """Raise ``ForeignFileError`` unless all files of an opened version are in allowed places.
 
-        What rows of blobs name is left to :meth:`check_blobs`.
+        Files that blobs name are checked by :meth:`check_blobs`.
         """
         real = os.path.realpath(place) if isinstance(place, Path) else true_place(place)
         own = self._own(place, name, real)
@@ -139,7 +139,7 @@ class Gate:
             self._check_links(place, name, real, own, int(dataset.version))
 
     def check_names(self, place: Location, name: str, fragments: Iterable[Any]) -> None:
-        """Raise ``ForeignFileError`` if a file of rows has a name that leads elsewhere."""
+        """Raise ``ForeignFileError`` if the name of a data file leads out of the table."""
         for fragment in fragments:
             for file in fragment.files:
                 if not _is_name(file._path):  # noqa: SLF001 (``path`` makes an object of each, which takes 40 times as long)
@@ -148,9 +148,9 @@ class Gate:
     def check_blobs(
         self, place: Location, name: str, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None
     ) -> None:
-        """Raise ``ForeignFileError`` if rows of columns of blobs name files that are not allowed.
+        """Raise ``ForeignFileError`` if rows of blob columns name files that are not allowed.
 
-        The rows of a file are checked once, with deleted ones. ``fragments`` are numbers; None: all.
+        The rows of a file, including deleted ones, are checked once. ``fragments`` are numbers; None: all.
         """
         if not columns:
             return
@@ -170,7 +170,7 @@ class Gate:
         for uri, base_id in _outer_blobs(dataset, columns, todo):
             real = _place_of(uri if is_url(uri) or base_id not in bases else f"{bases[base_id].rstrip('/')}/{uri}")
             if real is None or not any(is_below(real, folder) for folder in self._blob_folders):
-                raise _refusal(place, name, "a row of it has a blob that is a file outside it", uri)
+                raise _refusal(place, name, "a blob in a row is a file outside the table", uri)
         if len(self._blobs) > _MOST_KEPT:
             self._blobs.clear()
         self._blobs.update(state for id_ in todo if (state := unknown[id_]) is not None)

@@ -45,9 +45,9 @@ _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class TableHistory:
-    """The versions of a table, whichever of them ``table`` reads. Raises as :class:`LanceTable` does.
+    """All versions of a table, even if ``table`` reads one version.
 
-    What changes something raises ``UsageError`` if ``table`` reads one version.
+    Raises the errors of :class:`LanceTable`. Changes raise ``UsageError`` if ``table`` reads one version.
     """
 
     def __init__(self, table: LanceTable) -> None:
@@ -59,7 +59,7 @@ class TableHistory:
             pass
 
     def table(self) -> pa.Table:
-        """A row for each version that exists, oldest first, in the columns :data:`VERSIONS`."""
+        """One row for each existing version, oldest first, in the columns :data:`VERSIONS`."""
         with self._table.reading():
             dataset = self._table.open()
             tags = self._tags_of(dataset)
@@ -90,7 +90,7 @@ class TableHistory:
             return self._tags_of(self._table.open())
 
     def number(self, point: VersionPoint | None) -> int:
-        """The number of the version that a point means, None the newest; see :func:`number_at`."""
+        """The number of the version at a point; None: the newest. See :func:`number_at`."""
         with self._table.reading():
             dataset = self._table.open()
             if point is None:
@@ -102,10 +102,10 @@ class TableHistory:
         return number_at(point, numbers, tags, times.__getitem__, what=self._table.title, path=self._table.place)
 
     def tag(self, name: str, point: VersionPoint | None, *, move: bool) -> int:
-        """Let a tag name a version, by default the newest, and return its number.
+        """Set a tag on a version, by default the newest, and return the version's number.
 
-        Raises ``AlreadyExistsError`` if it names another one and is not to ``move``, ``NotFoundError`` if there is no
-        such version, ``UsageError`` for a name that no tag can have.
+        Raises ``AlreadyExistsError`` if the tag names another version and ``move`` is false, ``NotFoundError`` if there
+        is no such version, and ``UsageError`` for an invalid name.
         """
         self._check_changeable()
         check_tag(name)
@@ -121,7 +121,7 @@ class TableHistory:
             except ValueError as error:
                 if "already exists" not in str(error):
                     raise
-                text = f"tag {name!r} was made by another just now"
+                text = f"tag {name!r} was just made by another process"
                 raise AlreadyExistsError(text, path=self._table.place, hint="Choose another name.") from None
         try:
             self._table.at(number)
@@ -131,7 +131,7 @@ class TableHistory:
         return number
 
     def untag(self, name: str) -> None:
-        """Remove a tag. Raises ``NotFoundError`` if there is none of that name."""
+        """Remove a tag. Raises ``NotFoundError`` if it does not exist."""
         self._check_changeable()
         with self._table.writing():
             dataset = self._table.open()
@@ -139,9 +139,9 @@ class TableHistory:
             dataset.tags.delete(name)
 
     def restore(self, point: VersionPoint) -> int:
-        """Make the rows and columns of a version the newest ones, in one commit on top; return the newest's number.
+        """Restore the rows and columns of a version by one commit, and return the newest version's number.
 
-        Nothing is committed if that is the newest. Raises ``NotFoundError`` if there is no such version.
+        Nothing is committed if it is already the newest version. Raises ``NotFoundError`` if there is no such version.
         """
         import lance
 
@@ -171,19 +171,19 @@ class TableHistory:
     def difference(
         self, before: VersionPoint, after: VersionPoint | None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows that are not the same in two versions: what has changed, their ids, and columns.
+        """The rows that differ between two versions: the kind of change, their ids, and columns.
 
-        Added and changed rows have the values of ``after``, by default the newest version, removed ones those of
-        ``before``; a column that one side lacks is null there. Raises ``UnsupportedCallError`` if rows of the table
-        have no ids that last, ``UsageError`` for a column that neither side has.
+        Added and changed rows have the values of ``after``, by default the newest version; removed rows have the values
+        of ``before``. A column that a version lacks is null. Raises ``UnsupportedCallError`` if the table has no stable
+        row ids, ``UsageError`` for a column that neither version has.
         """
         old = self._table.at(self.number(before))
         new = self._given.at() if after is None else self._table.at(self.number(after))
         if not (old.has_stable_ids and new.has_stable_ids):
             raise UnsupportedCallError(
-                f"rows of {self._table.title} have no ids that last, so nobody knows which of them have changed",
+                f"{self._table.title} has no stable row ids, so changed rows cannot be determined",
                 path=self._table.place,
-                hint="Only tables with stable row ids can be compared, as chunkmill makes them.",
+                hint="Only tables with stable row ids, such as those that chunkmill creates, can be compared.",
             )
         known = list(dict.fromkeys([*new.schema.names, *old.schema.names]))
         names = known if columns is None else list(columns)
@@ -206,17 +206,17 @@ class TableHistory:
 
 
 class TableVersions:
-    """The calls of a table for its versions and tags, which are Lance's own."""
+    """The methods of a table for its versions and tags, which are those of Lance."""
 
     _history: Callable[[], TableHistory]
 
     def list_versions(self) -> pa.Table:
-        """A row for each version that exists, oldest first.
+        """One row for each existing version, oldest first.
 
-        The columns are ``version``, ``made_at``, ``author`` (a user of the machine that made it), ``operation``
+        The columns are ``version``, ``made_at``, ``author`` (the user name on the machine that made it), ``operation``
         (``append``, ``update``, ``delete``, ``fill_columns``, ``compact``, ``restore`` …), ``restored`` (the version
-        that a ``restore`` has brought back), ``tags``, and its ``rows``, ``fragments`` and ``bytes``. The author of
-        versions by other programs or earlier releases is null.
+        that ``restore`` restored), ``tags``, and the numbers of ``rows``, ``fragments`` and ``bytes``. The author is
+        null for versions by other programs or earlier releases.
         """
         return self._history().table()
 
@@ -281,19 +281,19 @@ class TableVersions:
     def diff(
         self, before: VersionPoint, after: VersionPoint | None = None, *, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows that differ between two versions, given as for :meth:`at`; None is the newest.
+        """The rows that differ between two versions, given as for :meth:`at`; None is the newest version.
 
-        The columns are ``_change`` (``added``, ``changed`` or ``removed``), ``_rowid``, and those of the table, or
-        ``columns`` of them: of added and changed rows as of ``after``, of removed ones as of ``before``. With
-        ``columns`` a row has changed if one of these was written. A row that was written again with the same values
-        counts as changed; a compaction changes none.
+        The columns are ``_change`` (``added``, ``changed`` or ``removed``), ``_rowid``, and the table's columns, or
+        only ``columns``. Added and changed rows have the values of ``after``, removed rows those of ``before``. With
+        ``columns``, a row has changed if one of these was written. A row that was written again with the same values
+        counts as changed; a compaction changes no rows.
 
         Raises
         ------
         NotFoundError
             There is no such version.
         NotImplementedError
-            Rows of the table have no ids that last: another program has made it so.
+            The table has no stable row ids; another program created it.
         """
         return self._history().difference(before, after, columns)
 
@@ -334,7 +334,7 @@ def _joined(parts: Sequence[pa.Table], table: LanceTable) -> pa.Table:
         return pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException as error:
         raise UsageError(
-            f"the columns of the two versions have types that do not go together: {error}",
+            f"the columns of the two versions have incompatible types: {error}",
             path=table.place,
-            hint="Name other columns with columns=.",
+            hint="Choose other columns by columns=.",
         ) from None

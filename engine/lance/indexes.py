@@ -34,13 +34,13 @@ _OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
 
 @dataclass(frozen=True)
 class TextIndex:
-    """An index of words, without case and accents. Words are not stemmed, and none is left out."""
+    """An index of words that ignores case and accents, without stemming or stop words."""
 
     store_position: bool
     base_tokenizer: str
 
     def check(self) -> None:
-        """Raise ``UsageError`` for a tokenizer that Lance does not have, by an index of one text in memory."""
+        """Raise ``UsageError`` for a tokenizer that Lance does not have. Indexes one text in memory for it."""
         import lance
 
         check_argument("store_position", self.store_position, bool)
@@ -70,7 +70,7 @@ class TextIndex:
             raise UsageError(f"base_tokenizer={self.base_tokenizer!r}: {shortened(error)}", hint=hint) from None
 
     def found(self, dataset: Any, query: str, condition: str | None) -> pa.Table:
-        """All rows with a word of the query, the best first."""
+        """All rows with a word of the query, best first."""
         builder = dataset.scanner(
             full_text_query=query,
             filter=condition,
@@ -83,7 +83,7 @@ class TextIndex:
 
 @dataclass(frozen=True)
 class VectorIndex:
-    """An index of vectors of ``dimension`` numbers. ``metric`` is a name of Lance's."""
+    """An index of vectors of ``dimension`` numbers. ``metric`` is a metric's name in Lance."""
 
     metric: str
     dimension: int
@@ -91,7 +91,7 @@ class VectorIndex:
     partition_rows: int
 
     def make(self, dataset: Any, *, anew: bool) -> None:
-        """Make the index of all rows, or replace it. Few rows get none: they are searched one by one.
+        """Create or replace the index of all rows. Few rows get no index: they are compared one by one.
 
         An index trained on some hundred vectors would miss most later ones.
         """
@@ -109,7 +109,7 @@ class VectorIndex:
         )
 
     def found(self, dataset: Any, query: pa.Array, k: int, condition: str | None) -> pa.Table:
-        """The ``k`` rows nearest to the query, the nearest first."""
+        """The ``k`` rows nearest to the query, nearest first."""
         nearest: dict[str, Any] = {"column": INSTANCE, "q": query, "k": k, "metric": self.metric}
         if dataset.count_rows() < _FLAT_ROWS or not _has_index(dataset):
             nearest["use_index"] = False
@@ -131,18 +131,18 @@ SearchIndex = TextIndex | VectorIndex
 
 
 class IndexTable(LancePlace):
-    """The Lance table at a place. One writer at a time writes it, and names the version that counts."""
+    """The Lance table of an index. It has one writer at a time, which records the valid version."""
 
     def __init__(self, place: Location, name: str) -> None:
         super().__init__(
             place,
             name=f"the search index of {name}",
-            unread="Make the index again: it holds nothing that the dataset lacks.",
-            unwritten="The index of before is still in use.",
+            unread="Create the index again; no data is lost.",
+            unwritten="The earlier index is still in use.",
         )
 
     def create(self, schema: pa.Schema) -> int:
-        """Make the table without rows, and give its version."""
+        """Create the table without rows, and return its version."""
         self.make(schema, enable_stable_row_ids=True)
         return 1
 
@@ -165,10 +165,10 @@ class IndexTable(LancePlace):
     def upkeep(
         self, version: int, dead: Sequence[int], added: Sequence[str], index: SearchIndex, *, retrain: bool
     ) -> int:
-        """Remove rows of some layers, add others, update the index, and return the new version.
+        """Remove rows of some layers, add rows of others, update the index, and return the new version.
 
-        It begins with the version that counts, whatever others left behind. Raises a transient ``WriteError`` where
-        somebody else writes meanwhile.
+        The valid version is the basis, even if a newer one exists. Raises a transient ``WriteError`` if another process
+        writes meanwhile.
         """
         import lance
 
@@ -197,7 +197,7 @@ class IndexTable(LancePlace):
             return made
 
     def search(self, version: int, index: SearchIndex, *query: Any, dead: Sequence[int]) -> pa.Table:
-        """Return the matching rows of a version, without those of some layers."""
+        """Return the matching rows of a version, without the rows of some layers."""
         with self.reading():
             dataset = self.admitted(_kept(self.address, version, tuple((self.storage_options or {}).items())))
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
@@ -215,14 +215,14 @@ class IndexTable(LancePlace):
         return json.dumps(statistics)
 
     def newest_version(self) -> int:
-        """Return the number of the newest version, whether it counts or not."""
+        """Return the number of the newest version, valid or not."""
         with self.reading():
             return int(self.dataset().version)
 
     def clean(self, version: int, age_seconds: float, *, unverified: bool = False) -> None:
-        """Remove what only versions that are older than that need, where ``version`` is the newest.
+        """Remove data that only versions older than this need; ``version`` is the newest.
 
-        With ``unverified``, files that no version names go, too: nobody else may write then.
+        With ``unverified``, also remove files that no version names: then no other process may write.
         """
         from datetime import timedelta
 
@@ -269,12 +269,15 @@ def _has_index(dataset: Any) -> bool:
 
 def _disturbed(place: str) -> WriteError:
     return WriteError(
-        "another process writes this search index", path=place, hint="Run it again when that is done.", transient=True
+        "another process writes this search index",
+        path=place,
+        hint="Run it again when the other process has finished.",
+        transient=True,
     )
 
 
 def make_index(table: LanceTable, column: str, kind: str, options: Mapping[str, Any]) -> None:
-    """Make an index of a user table's column: of vectors for an IVF type, else of its values or words.
+    """Create an index of a user table's column: of its vectors for an IVF type, else of its values or words.
 
     Raises ``UsageError`` for arguments that Lance refuses.
     """
@@ -295,9 +298,7 @@ def _refusals() -> Iterator[None]:
     except ChunkmillError:
         raise
     except ImportError as error:
-        raise UsageError(
-            f"the accelerator of an index needs a package: {error}", hint="Leave accelerator out."
-        ) from None
+        raise UsageError(f"the accelerator needs a package: {error}", hint="Leave accelerator out.") from None
     except (KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         said = shortened(error)
         of_lance = isinstance(error, (OSError, RuntimeError))
@@ -306,4 +307,4 @@ def _refusals() -> Iterator[None]:
         if isinstance(error, TypeError) and len(error.args) > 1:
             said = "".join(map(str, error.args))  # Lance's message comes in pieces
         said = said.removeprefix("Invalid user input: ").removeprefix("LanceError(Index): ")
-        raise UsageError(f"there cannot be such an index: {said}") from None
+        raise UsageError(f"this index cannot be created: {said}") from None

@@ -36,29 +36,29 @@ _CLOSED: Final = Gate()
 
 
 class LancePlace:
-    """A folder, or a prefix of an object store, with a Lance table or none. Nothing is opened here.
+    """A folder, or a prefix of an object store, that may have a Lance table. Creating the object opens nothing.
 
     Parameters
     ----------
     place
-        Where the table lies.
+        The place of the table.
     name
-        What errors call it, such as ``the quarantine table``.
+        The name of the table in errors, such as ``the quarantine table``.
     unread, unwritten
-        What to do about a table that is damaged, and about one that cannot be written.
+        The hints for a damaged table, and for one that cannot be written.
     gate
-        Where its files may be beside its own folder; by default nowhere.
+        The allowed places of files outside the table's folder; by default none.
 
     Raises
     ------
     UsageError
-        The place has a control character, which Lance takes nowhere.
+        The place has a control character, which Lance does not support.
     """
 
     def __init__(self, place: Location, *, name: str, unread: str, unwritten: str, gate: Gate | None = None) -> None:
         self.place = str(place)
         if _CONTROL.search(self.place):
-            text = f"{name} cannot be at {self.place!r}: Lance takes no control characters in a path"
+            text = f"{name} cannot be at {self.place!r}: Lance does not support control characters in a path"
             raise UsageError(text, hint="Choose another folder.")
         self.title = name
         self._unread = unread
@@ -69,7 +69,7 @@ class LancePlace:
         self._versions = Folder.at(place / "_versions")
 
     def versions(self) -> frozenset[str]:
-        """Return the names of its versions by one listing, without Lance; none if there is no table."""
+        """Return the names of the versions by one listing, without Lance; empty if there is no table."""
         try:
             return self._listed()
         except OSError as error:
@@ -82,10 +82,10 @@ class LancePlace:
             return frozenset()
 
     def make(self, schema: pa.Schema, written: Sequence[Any] = (), **options: Any) -> bool:
-        """Create the table unless it exists, with fragments that are written here; return whether it was created.
+        """Create the table from fragments written here, unless it exists; return whether it was created.
 
-        If two processes let Lance create a table, the second overwrites the first and its rows. So the version is made
-        in another place, and its file is added by a write that fails if the file exists.
+        If two processes let Lance create a table, the second overwrites the first and its rows. So the version is
+        created in another place, and its file is added by a write that fails if the file exists.
         """
         import lance
 
@@ -105,15 +105,15 @@ class LancePlace:
         return made
 
     def reading(self) -> AbstractContextManager[None]:
-        """In the block, Lance's errors are ``ReadError``."""
+        """In the block, Lance's errors become ``ReadError``."""
         return self._translated(reading_object, self._damaged)
 
     def writing(self) -> AbstractContextManager[None]:
-        """In the block, Lance's errors are ``WriteError``."""
+        """In the block, Lance's errors become ``WriteError``."""
         return self._translated(writing_object, self._unwritten)
 
     def dataset(self, version: int | None = None) -> Any:
-        """Return a version, by default the newest, as Lance's dataset. It passed the gate."""
+        """Return a version, by default the newest, as a Lance dataset that passed the gate."""
         import lance
 
         return self.admitted(lance.dataset(self.address, version=version, storage_options=self.storage_options))
@@ -124,13 +124,13 @@ class LancePlace:
         return dataset
 
     def check_blobs(self, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` if rows of columns of blobs name files that the gate refuses."""
+        """Raise ``ForeignFileError`` if rows of blob columns name files that the gate refuses."""
         self.gate.check_blobs(self.location, self.title, dataset, columns, fragments)
 
     def check_deletions(self, dataset: Any) -> None:
-        """Raise ``ReadError`` for a damaged list of deleted rows: one flipped bit makes Lance abort.
+        """Raise ``ReadError`` for a damaged list of deleted rows, because one flipped bit makes Lance abort.
 
-        The names of the files pass the gate, too.
+        The gate also checks the names of the files.
         """
         fragments = [fragment.metadata for fragment in dataset.get_fragments()]
         self.gate.check_names(self.location, self.title, fragments)
@@ -141,7 +141,7 @@ class LancePlace:
 
     @property
     def address(self) -> str:
-        """The path or the URL by which Lance opens it."""
+        """The path or the URL with which Lance opens the table."""
         return _S3A.sub("s3://", self.place)
 
     @property
@@ -150,7 +150,7 @@ class LancePlace:
         return None if self._url is None else storage_options(self._url)
 
     def file_address(self, name: str) -> str:
-        """The address of a file of rows."""
+        """The address of a data file."""
         return f"{self.address}/data/{name}"
 
     @contextmanager
@@ -183,17 +183,17 @@ class LancePlace:
 
 
 class FixedTable(LancePlace):
-    """A Lance table of fixed columns, existing or not. Nothing is opened here.
+    """A Lance table with fixed columns, which need not exist. Creating the object opens nothing.
 
-    It has no stable row ids, and no digests of its files. Every change is one commit. Raises ``WriteError`` where
+    The table has no stable row ids, and no digests of its files. Every change is one commit. Raises ``WriteError`` if
     the table cannot be written, ``ReadError`` if it is damaged or has other columns than ``schema``.
 
     Parameters
     ----------
     place, name, unread, unwritten
-        As :class:`LancePlace` takes them.
+        As in :class:`LancePlace`.
     schema
-        Its columns.
+        The columns of the table.
     """
 
     def __init__(self, place: Location, schema: pa.Schema, *, name: str, unread: str, unwritten: str) -> None:
@@ -201,7 +201,7 @@ class FixedTable(LancePlace):
         self.schema = schema
 
     def open(self) -> Any:
-        """Return the newest version of the existing table as Lance's dataset."""
+        """Return the newest version of the existing table as a Lance dataset."""
         with self.reading():
             dataset = self.dataset()
         if not set(self.schema) <= set(dataset.schema):
@@ -209,12 +209,12 @@ class FixedTable(LancePlace):
         return dataset
 
     def rows(self, dataset: Any, columns: Collection[str] | None = None) -> pa.Table:
-        """The rows of a version that was opened: the columns of ``schema``, or some of them."""
+        """The rows of an opened version: the columns of ``schema``, or some of them."""
         with self.reading():
             return dataset.to_table(columns=list(columns or self.schema.names))
 
     def append(self, rows: pa.Table) -> None:
-        """Add rows to the table. Creates it if there is none."""
+        """Add rows to the table. Create it if missing."""
         import lance
 
         with self.writing():
@@ -225,13 +225,13 @@ class FixedTable(LancePlace):
             lance.write_dataset(rows, self.address, mode="append", storage_options=self.storage_options)
 
     def merge(self, dataset: Any, key: str, rows: pa.Table) -> None:
-        """Replace rows with the same ``key``, and add the others: on top of this version or not at all."""
+        """Replace rows with the same ``key``, and add the others, unless this version is no longer the newest."""
         with self.writing():
             merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
             merge.conflict_retries(0).execute(rows)
 
     def delete(self, dataset: Any, key: str, values: Collection[str]) -> None:
-        """Remove the rows whose ``key`` is one of ``values``: on top of this version or not at all."""
+        """Remove the rows whose ``key`` is one of ``values``, unless this version is no longer the newest."""
         gone = pa.table({key: pa.array(sorted(values), pa.string())})
         with self.writing():
             dataset.merge_insert(key).when_matched_delete().conflict_retries(0).execute(gone)
@@ -239,7 +239,7 @@ class FixedTable(LancePlace):
     def purge(self, key: str, values: Collection[str]) -> None:
         """Remove the rows whose ``key`` is one of ``values`` from all files of an existing table, and its old versions.
 
-        Nobody else may write to it meanwhile.
+        No other process may write to it meanwhile.
         """
         with self.reading():
             dataset = self.dataset()
@@ -251,7 +251,7 @@ class FixedTable(LancePlace):
             dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 
     def tidy(self, older_than: timedelta) -> None:
-        """Join small fragments, and remove versions of that age."""
+        """Join small fragments, and remove versions older than this."""
         dataset = self.open()
         with self.writing():
             dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_OF_A_FRAGMENT, num_threads=1)

@@ -15,28 +15,29 @@ from ..limits import MAX_SCHEMA_FIELDS
 from .faults import shortened
 
 Batches = Any
-"""A RecordBatchReader, a RecordBatch, a list of them or of lists of them, a pyarrow Table, a DataFrame of pandas, Spark
-or DataFusion, or anything else with an Arrow stream."""
+"""A RecordBatchReader, a RecordBatch, a (nested) list of RecordBatches, a pyarrow Table, a DataFrame of pandas, Spark
+or DataFusion, or any other object with an Arrow stream."""
 
 _EITHER: Final = "Cannot pass both batches and named parameters. Use one or the other."
-_READ_BEFORE: Final = "the table was replaced while rows of a reader were written, and none were"
+_READ_BEFORE: Final = "the table was replaced while rows of a reader were written; nothing was written"
 
 
 def rows_of(
     batches: Batches | None, named: Mapping[str, Any], schema: Callable[[], pa.Schema], *, is_whole: bool = True
 ) -> TableRows | None:
-    """Return the rows passed to a call, or None. ``schema`` is called if values are given by name.
+    """Return the rows passed to a call, or None.
 
-    Rows by name have all columns, null where no value is given; unless ``is_whole``, only the named columns.
+    ``schema`` is called if values are given by name. Such rows have all columns, and nulls for missing values; if
+    ``is_whole`` is false, only the named columns.
 
     Raises
     ------
     KeyError
-        There is no column of such a name.
+        A named column does not exist.
     TypeError
-        Both are given, or ``batches`` has no rows by its type.
+        Both are given, or ``batches`` has an unsupported type.
     ValueError
-        Columns have different numbers of rows, or values don't go with the type of their column.
+        Columns have different numbers of rows, or values do not fit the type of their column.
     """
     if batches is not None and named:
         raise TypeError(_EITHER)
@@ -50,14 +51,14 @@ def rows_of(
 
 
 def is_spark_frame(batches: object) -> bool:
-    """Return whether something is a DataFrame of Spark, of any kind of session."""
+    """Return whether an object is a Spark DataFrame, of any kind of session."""
     return type(batches).__module__.partition(".")[0] == "pyspark" and hasattr(batches, "toArrow")
 
 
 class TableRows:
-    """Rows with their own columns, to be written to a table.
+    """Rows to be written to a table, with their own columns.
 
-    Rows of a reader are read once. Rows of a list are read again if others replace the table meanwhile.
+    Rows of a reader are read once. Rows of a list are read again if the table is replaced meanwhile.
     """
 
     def __init__(
@@ -75,13 +76,14 @@ class TableRows:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there are certainly no rows."""
+        """Return True if the rows are known to be empty."""
         return not isinstance(self._batches, pa.RecordBatchReader) and not any(b.num_rows for b in self._batches)
 
     def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
         """Return the rows with all columns of ``schema``, in its order; missing ones are null.
 
-        Rows in memory are a table. Lance uses its size: it merges 100,000 in three quarters of the time.
+        Rows in memory are returned as a table: with its known size, Lance merges 100,000 rows in three quarters of the
+        time.
         """
         self._check_columns(schema)
         if isinstance(self._batches, pa.RecordBatchReader):
@@ -89,12 +91,12 @@ class TableRows:
         return pa.Table.from_batches(self._changed(lambda batch: self._completed(batch, schema)), schema)
 
     def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """Return the rows with their columns of ``schema``, in its order."""
+        """Return the rows with those columns of ``schema`` that they have, in its order."""
         self._check_columns(schema)
         return self.under(pa.schema([field for field in schema if field.name in self._schema.names], schema.metadata))
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """Return the rows with their own columns. A column that the table has, too, keeps the table's field."""
+        """Return the rows with their own columns. A column that the table also has keeps the table's field."""
         self._check_names()
         fields = []
         for field in self._schema:
@@ -106,7 +108,7 @@ class TableRows:
 
     def _reader(self, schema: pa.Schema, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.RecordBatchReader:
         if self._was_read and isinstance(self._batches, pa.RecordBatchReader):
-            raise WriteError(_READ_BEFORE, hint="Read them again, and write them again.", transient=True)
+            raise WriteError(_READ_BEFORE, hint="Read the rows again, and write them again.", transient=True)
         self._was_read = True
         return pa.RecordBatchReader.from_batches(schema, self._changed(change))
 
@@ -122,7 +124,7 @@ class TableRows:
     def _check_names(self) -> None:
         twice = next((name for name, count in Counter(self._schema.names).items() if count > 1), None)
         if twice is not None:
-            raise UsageError(f"the rows have two columns of the name {twice!r}")
+            raise UsageError(f"the rows have two columns with the name {twice!r}")
 
     def _check_columns(self, schema: pa.Schema) -> None:
         self._check_names()
@@ -151,7 +153,7 @@ class TableRows:
             else:
                 column = pa.nulls(batch.num_rows, field.type)
             if not field.nullable and column.null_count:
-                raise UnfitRowsError(f"column {field.name!r} has nulls, and may have none")
+                raise UnfitRowsError(f"column {field.name!r} has nulls, but must not have any")
             columns.append(column)
         if not columns:
             return batch
@@ -255,8 +257,8 @@ def _column(type_: pa.DataType, value: Any) -> pa.Array:
 def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Return Python values as an array of a type.
 
-    Raises ``pa.ArrowException``, ``TypeError`` or ``ValueError`` if they do not fit it, also if Arrow would cut off
-    fractions.
+    Raises ``pa.ArrowException``, ``TypeError`` or ``ValueError`` if a value does not fit the type, also if Arrow would
+    drop a fraction.
     """
     made = pa.array(values, type_)
     if _has(type_, pa.types.is_integer):
@@ -314,12 +316,12 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 INDEX: Final = b"rerun:is_table_index"
-"""Metadata of the fields that are the key of a table."""
+"""The metadata of the fields in the key of a table."""
 PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
-"""Metadata of the fields that are Lance's own key of a table."""
+"""The metadata of the fields in Lance's own key of a table."""
 
 UNNAMEABLE: Final = frozenset("`\0")
-"""What no name of a column has: the first ends it in SQL, and Arrow's schemas of C end at the second."""
+"""Characters that column names cannot have: the first ends a name in SQL, the second in Arrow's C schemas."""
 
 
 def keys_of(schema: pa.Schema) -> list[str]:
@@ -367,20 +369,20 @@ def _check(schema: pa.Schema, table: str) -> None:
         count = sum(1 for field in schema for _ in _with_inner(field))
     if count > MAX_SCHEMA_FIELDS:
         wrong = f"{table} cannot have {count:,} columns: MAX_SCHEMA_FIELDS is {MAX_SCHEMA_FIELDS:,}"
-        raise UsageError(wrong, hint="Put values of one kind into a column of lists, or of maps.")
+        raise UsageError(wrong, hint="Combine similar values in a column of lists or maps.")
     try:
         for text in _texts_in(schema):
             text.decode()
         named = [inner.name for field in schema for inner in _with_inner(field)]
     except UnicodeDecodeError as error:
-        wrong = f"{table} cannot have the name, time zone or metadata {error.object[:60]!r}, which are no UTF-8"
+        wrong = f"{table} cannot have the name, time zone or metadata {error.object[:60]!r}, which is not UTF-8"
         raise UsageError(wrong, hint="Encode bytes in metadata as base64.") from None
     odd = next((n for n in schema.names if not n or set(n) & UNNAMEABLE), next((n for n in named if "\0" in n), None))
     if odd is not None:
         raise UsageError(f"{table} cannot have a column called {odd!r}: SQL could not name it")
     dotted = next((name for name in schema.names if "." in name), None)
     if dotted is not None:
-        hint = "Take other names, as rename_columns of a pyarrow Table gives them."
+        hint = "Choose other names, for example by rename_columns of a pyarrow Table."
         raise UsageError(f"{table} cannot have a column called {dotted!r}: names cannot contain `.`", hint=hint)
     union = next((f for field in schema for f in _with_inner(field) if pa.types.is_union(f.type)), None)
     if union is not None:
@@ -391,7 +393,7 @@ def _check(schema: pa.Schema, table: str) -> None:
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise UsageError(
                 f"{table} cannot have the column {field.name!r}, which could not be read back: {shortened(error)}",
-                hint="Mend or leave out what its metadata says of its type, under ARROW:extension:name and :metadata.",
+                hint="Fix or remove the type in its metadata, under ARROW:extension:name and :metadata.",
             ) from None
 
 
@@ -426,7 +428,7 @@ _NAME_OF_TYPE: Final = b"ARROW:extension:name"
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Return whether a column is one of blobs."""
+    """Return whether a column is a blob column."""
     if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name == _TYPE:
         return True
     metadata = field.metadata or {}

@@ -63,18 +63,21 @@ class RowSource(Protocol):
     """The error of reading them, which Lance reports as text only."""
 
     def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """Return the rows as a table of this schema has them.
+        """Return the rows for a table of this schema.
 
-        Raises ``WriteError`` if they have other columns, or were read before and can be read only once.
+        Raises ``WriteError`` if they have other columns, or can be read only once and were read before.
         """
         ...
 
     def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """Return the rows with their columns of a table of this schema; raises the same."""
+        """Return the rows with those columns of this schema that they have. Raises the errors of :meth:`under`."""
         ...
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """Return the rows by their own columns, to replace a table of this schema; raises the same."""
+        """Return the rows with their own columns, to replace a table of this schema.
+
+        Raises the errors of :meth:`under`.
+        """
         ...
 
 
@@ -86,7 +89,7 @@ class JoinedFragments(NamedTuple):
 
     @classmethod
     def of(cls, result: Any) -> JoinedFragments:
-        """Return those of a task of Lance."""
+        """Return the fragments of a compaction task of Lance."""
         before = frozenset(fragment.id for fragment in result.original_fragments)
         return cls(before, tuple(file.path for fragment in result.new_fragments for file in fragment.files))
 
@@ -101,12 +104,12 @@ class _Newest(NamedTuple):
 
 
 class LanceTable(LancePlace):
-    """The Lance table at a place: each write is one commit, on top of whatever others wrote meanwhile. It pickles.
+    """The Lance table at a place. Each write is one commit on top of the newest version. The object can be pickled.
 
     Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. If none of them may be null,
     they are Lance's unenforced primary key, by which Lance detects concurrent inserts of the same key.
 
-    With a ``version``, that version is read instead of the newest, and writing is a ``UsageError``.
+    With a ``version``, that version is read instead of the newest, and writing raises ``UsageError``.
 
     Raises ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot
     be written.
@@ -116,7 +119,7 @@ class LanceTable(LancePlace):
         super().__init__(
             place,
             name=f"table {name!r}",
-            unread="Restore its files, or register a copy of it.",
+            unread="Restore the table's files, or register a copy of the table.",
             unwritten="Nothing was written.",
             gate=gate,
         )
@@ -131,19 +134,19 @@ class LanceTable(LancePlace):
     # --- versions
 
     def open(self, version: int | None = None) -> Any:
-        """Return a version as Lance's dataset, by default the one that is read. It passed the gate."""
+        """Return a version, by default the one that is read, as a Lance dataset that passed the gate."""
         version = self.version if version is None else version
         if isinstance(self.location, Path) and self.location.is_file():  # Lance takes seconds to say that
-            raise NotFoundError("this is a file, and no Lance table", path=self.place)
+            raise NotFoundError("this is a file, not a Lance table", path=self.place)
         try:
             return self.dataset(version)
         except ValueError as error:
             if "was not found" not in str(error):
                 raise
             if version is not None and self._listed():
-                hint = "A cleanup has removed it, or it was never written."
+                hint = "A cleanup removed it, or it was never written."
                 raise NotFoundError(f"the table has no version {version}", path=self.place, hint=hint) from None
-            hint = "Name a table of a catalog by get_table(name), or on the command line with --catalog."
+            hint = "Open a table of a catalog by get_table(name), or on the command line with --catalog."
             raise NotFoundError("there is no Lance table here", path=self.place, hint=hint) from None
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
@@ -160,14 +163,14 @@ class LanceTable(LancePlace):
             return int(dataset.version), dataset.schema
 
     def at(self, version: int | None = None) -> FragmentReader:
-        """A version, by default the newest. Raises ``NotFoundError`` if there is none of that number."""
+        """A version, by default the newest. Raises ``NotFoundError`` if it does not exist."""
         return self._at(version)
 
     def checked(self, version: int | None = None) -> FragmentReader:
-        """Return a version as :meth:`at` does, after a check of its files, to compute other values from it.
+        """Return a version like :meth:`at`, but check its files first, to compute other values from it.
 
-        Raises ``ReadError`` if a file that the version needs is gone or has another size, or if the file of the
-        version is not what was written; ``UsageError`` if one version is read.
+        Raises ``ReadError`` if a file is missing or has another size, or if the manifest is damaged; ``UsageError`` if
+        one version is read.
         """
         with self.writing():
             pass
@@ -186,7 +189,7 @@ class LanceTable(LancePlace):
     def pinned(self, version: int, fragment: Fragment | None = None) -> FragmentReader:
         """Return a version that the process opens only once.
 
-        Raises ``WriteError`` if the version has no such ``fragment``: the table was replaced as a whole.
+        Raises ``WriteError`` if the version lacks ``fragment``, because the table was replaced.
         """
         reader = _pinned(self, version)
         if fragment is None or reader.has(fragment):
@@ -199,10 +202,11 @@ class LanceTable(LancePlace):
         return _pinned(self, version)
 
     def newest(self) -> FragmentReader:
-        """Return the newest version; for a local table the same object, with its indexes, until there is a newer one.
+        """Return the newest version.
 
-        A table that was recreated at its place is another. If its folder is unchanged, Lance is not asked for the
-        version (50 of a search's 1,300 µs, benchmarks/bench_table_search.py).
+        A local table returns the same object, with its indexes, until the version changes or the table is recreated. If
+        the folder is unchanged, Lance does not look for the version (50 of a search's 1,300 µs,
+        benchmarks/bench_table_search.py).
         """
         cached, folder = self._cached, self._state_of("")
         if cached is not None and folder is not None and folder == cached.folder:
@@ -235,9 +239,10 @@ class LanceTable(LancePlace):
 
     @contextmanager
     def needing(self, version: int) -> Iterator[None]:
-        """Run the block, which reads a version. Raises a transient ``ReadError`` if the version was removed.
+        """Run the block, which reads a version.
 
-        A cleanup that had looked for jobs before this one was recorded may remove the version in the block, too.
+        Raises a transient ``ReadError`` if the version was removed. A cleanup that listed the jobs before this one was
+        recorded may also remove the version during the block.
         """
         self._check_version(version)
         try:
@@ -253,22 +258,22 @@ class LanceTable(LancePlace):
                 self.open(version)
         except (NotFoundError, ReadError):
             raise ReadError(
-                f"version {version} of {self.title} was removed before it was said that somebody needs it",
+                f"version {version} of {self.title} was removed before its use was recorded",
                 path=self.place,
                 hint="Run it again.",
                 transient=True,
             ) from None
 
     def files_of_versions(self) -> Iterator[set[str]]:
-        """Yield the files with rows of each version, the newest first.
+        """Yield the data files of each version, newest first.
 
-        Versions that are removed meanwhile are left out. Raises ``UnsupportedCallError`` if the table has branches,
-        whose versions may name any of its files.
+        Versions that are removed meanwhile are skipped. Raises ``UnsupportedCallError`` if the table has branches,
+        because their versions may name any file.
         """
         with self.reading():
             newest = self.open()
             if newest.branches.list():
-                raise UnsupportedCallError(f"{self.title} has branches, and nobody looks into these", path=self.place)
+                raise UnsupportedCallError(f"{self.title} has branches, which are not supported here", path=self.place)
             numbers = [int(entry["version"]) for entry in newest.versions()]
         for number in reversed(numbers):
             with suppress(NotFoundError), self.reading():
@@ -279,8 +284,8 @@ class LanceTable(LancePlace):
     def create(self, schema: pa.Schema, rows: pa.Table | pa.RecordBatchReader | None = None) -> bool:
         """Create the table with its rows, by default none, unless it exists; return whether it was created.
 
-        It has all of them, or is not created. Raises ``UsageError`` if Lance has no such columns, or Arrow
-        could not read them back.
+        The table gets all rows, or is not created. Raises ``UsageError`` if Lance does not support the columns, or
+        Arrow could not read them back.
         """
         columns = self.to_write(schema)
         try:
@@ -297,11 +302,11 @@ class LanceTable(LancePlace):
         return made
 
     def to_write(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns of a schema as they are written. Raises ``UsageError`` if the table cannot have them."""
+        """Return the columns of a schema as they are stored. Raises ``UsageError`` if the table cannot have them."""
         return columns_to_write(schema, self.title)
 
     def append(self, rows: RowSource) -> None:
-        """Add rows; columns that they lack are null."""
+        """Add rows; missing columns are null."""
         import lance
 
         def appended(dataset: Any) -> Any:
@@ -311,7 +316,7 @@ class LanceTable(LancePlace):
         self.commit(appended, rows, reads=False)
 
     def overwrite(self, rows: RowSource) -> None:
-        """Replace all rows. The new rows bring their columns along."""
+        """Replace all rows and columns."""
         import lance
 
         def overwritten(dataset: Any) -> Any:
@@ -325,13 +330,11 @@ class LanceTable(LancePlace):
             self.commit(overwritten, rows, reads=False)
 
     def upsert(self, rows: RowSource, alone: Callable[[], AbstractContextManager[object]]) -> None:
-        """Replace rows with the same key, and add the others; columns that they lack are null.
+        """Replace rows with the same key, and add the others; missing columns are null.
 
-        If keys cannot be null, Lance notices that two writers insert the same key at once. Otherwise the upsert runs in
-        ``alone``, normally without another upsert of this table. The commit of one that slept there for too long is
-        refused, and it merges again.
-
-        Raises ``UsageError`` if the table has no key, or several rows have the same.
+        If keys cannot be null, Lance detects concurrent inserts of the same key. Otherwise the upsert runs in
+        ``alone``, normally without another upsert of this table; if it was suspended there for too long, its commit is
+        refused, and it merges again. Raises ``UsageError`` if the table has no key, or several rows have the same key.
         """
 
         def merged(dataset: Any, *, is_primary: bool = True) -> Any:
@@ -354,10 +357,10 @@ class LanceTable(LancePlace):
                 self.commit(partial(merged, is_primary=False), rows)
 
     def update(self, rows: RowSource) -> None:
-        """Put the values of rows into the rows with the same key. Their other columns keep their values.
+        """Set columns in the rows with the same key.
 
-        A row with an unknown key is left out. Raises ``UsageError`` as :meth:`upsert` does, and if the rows lack a
-        field of the key.
+        Other columns keep their values. Rows with unknown keys are ignored. Raises ``UsageError`` like :meth:`upsert`,
+        and if the rows lack a field of the key.
         """
 
         def merged(dataset: Any) -> None:
@@ -376,7 +379,7 @@ class LanceTable(LancePlace):
         if not keys:
             raise UsageError(
                 f"{self.title} has no key: a merge insert operation requires join keys",
-                hint=f"Give the fields of its key the metadata {{{INDEX.decode()!r}: 'true'}} when it is made.",
+                hint=f"Create it with this metadata of its key fields: {{{INDEX.decode()!r}: 'true'}} when it is made.",
             )
         self.check_deletions(dataset)
         return dataset.merge_insert(keys).when_matched_update_all()
@@ -400,10 +403,10 @@ class LanceTable(LancePlace):
         self.commit(updated)
 
     def written(self, rows: pa.RecordBatchReader | pa.Table, mode: str, most: int | None = None) -> list[str]:
-        """Write rows into files of ``most`` rows that no version names; return their descriptions for the commit.
+        """Write rows into files of ``most`` rows that no version names yet; return their descriptions for the commit.
 
         ``mode`` is ``append``, ``overwrite``, or ``create`` for a table that does not exist yet. A cleanup of the table
-        removes files that no commit takes.
+        removes uncommitted files.
         """
         from lance.fragment import write_fragments
 
@@ -433,7 +436,7 @@ class LanceTable(LancePlace):
 
         if self.commit_once(appended, written) is None:
             raise WriteError(
-                f"others replaced {self.title} while rows were written, and none were",
+                f"{self.title} was replaced while rows were written; nothing was written",
                 path=self.place,
                 hint="Write them again.",
                 transient=True,
@@ -464,7 +467,7 @@ class LanceTable(LancePlace):
         self._changing_columns(lambda dataset: dataset.add_columns(pa.schema(fields)), "Invalid input, ")
 
     def add_sql_columns(self, expressions: Mapping[str, str]) -> None:
-        """Add columns with the values of SQL expressions of the others. Raises ``UsageError`` for a bad one."""
+        """Add columns with the values of SQL expressions. Raises ``UsageError`` for an invalid expression."""
 
         def added(dataset: Any) -> None:
             with translate_sql_errors(dataset, *expressions.values()):
@@ -473,15 +476,15 @@ class LanceTable(LancePlace):
         self._changing_columns(added, "Invalid input, ")
 
     def alter(self, alterations: Sequence[Mapping[str, Any]]) -> None:
-        """Rename columns, or change their types, as Lance does."""
+        """Rename columns, or change their types; see Lance's ``alter_columns``."""
         self._changing_columns(lambda dataset: dataset.alter_columns(*alterations))
 
     def drop(self, columns: Sequence[str]) -> None:
-        """Take columns away."""
+        """Remove columns."""
         self._changing_columns(lambda dataset: dataset.drop_columns(list(columns)))
 
     def describe(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Change what the metadata of fields say; None takes an entry away."""
+        """Change the metadata of fields; None removes a key."""
 
         def described(dataset: Any) -> None:
             dataset.update_field_metadata({name: dict(entries) for name, entries in changes.items()})
@@ -489,7 +492,7 @@ class LanceTable(LancePlace):
         self.commit(described, reads=False)
 
     def length_of(self, name: str) -> int:
-        """The number of rows of a file, as its end says. Raises ``ReadError`` if it is damaged or gone."""
+        """The number of rows in a file's footer. Raises ``ReadError`` if the file is damaged or missing."""
         from lance.file import LanceFileReader
 
         with self.reading():
@@ -498,10 +501,10 @@ class LanceTable(LancePlace):
             )
 
     def replace(self, files: Mapping[int, str], version: int, message: str) -> int | None:
-        """Replace the files of some columns in fragments of a version, in one commit, and return its number.
+        """Replace the files of some columns in fragments of a version, in one commit.
 
-        Return None, with nothing done, if others changed one of the fragments, or the columns, meanwhile. ``message``
-        is stored with the commit. Raises ``WriteError``, also if the table was replaced as a whole.
+        Return the number of the new version, or None, without a commit, if a fragment or column was changed meanwhile.
+        ``message`` is stored with the commit. Raises ``WriteError``, also if the table was replaced.
         """
         import lance
         from lance.fragment import DataFile
@@ -541,11 +544,11 @@ class LanceTable(LancePlace):
         *,
         deletions: bool = False,
     ) -> None:
-        """Join small fragments, by default all, in one commit; without a commit if there is nothing to join.
+        """Join small fragments, by default all, in one commit; if there is nothing to join, do not commit.
 
-        With ``deletions`` every fragment with a deleted row is written anew without it.
-        ``before_commit`` is called before the commit. Raises ``ReadError`` if files of these fragments are not what was
-        written: otherwise damaged rows would get valid digests.
+        With ``deletions``, fragments with deleted rows are rewritten without them. ``before_commit`` is called before
+        the commit. Raises ``ReadError`` if files of these fragments are damaged, because damaged rows would get valid
+        digests.
         """
         from lance.optimize import Compaction
 
@@ -569,11 +572,11 @@ class LanceTable(LancePlace):
     def cleanup(
         self, older_than: timedelta, kept_from: int | None = None, *, delete_unverified: bool = False
     ) -> tuple[int, int]:
-        """Remove versions of that age, except tagged ones, and the files that only they need.
+        """Remove versions older than this, except tagged ones, and the files that only they need.
 
-        Versions from ``kept_from`` on always stay. Another writer may be about to commit files that no version names:
-        those stay for a week, unless ``delete_unverified``. Return the numbers of removed bytes and versions. Raises
-        ``ReadError`` if the file of a version is not what was written.
+        Versions from ``kept_from`` on always stay. Uncommitted files may belong to a running writer, and stay for a
+        week, unless ``delete_unverified``. Return the numbers of removed bytes and versions. Raises ``ReadError`` if
+        the manifest of a version is damaged.
         """
         self._digests.check(None)
         with self.writing():
@@ -590,7 +593,7 @@ class LanceTable(LancePlace):
         return int(result.bytes_removed), int(result.old_versions)
 
     def extend_indexes(self, *, retrain: bool = False) -> None:
-        """Add the rows that indexes do not cover yet to them; with ``retrain`` make them anew of the rows there are."""
+        """Add uncovered rows to the indexes; with ``retrain``, train the indexes again on all rows."""
 
         def extended(dataset: Any) -> None:
             dataset.optimize.optimize_indices(retrain=retrain)
@@ -598,17 +601,15 @@ class LanceTable(LancePlace):
         self.commit(extended)
 
     def authors(self) -> dict[int, str]:
-        """Return who has made versions, by their numbers, as far as it was written down."""
+        """Return the recorded authors of versions, by the versions' numbers."""
         return self._digests.authors()
 
     def verify(self) -> TableVerification:
-        """Read all files of the table, and compare them with the digests that commits have written."""
+        """Read all files of the table, and compare them with the digests of the commits."""
         return verified(self, self._digests, self.open)
 
     def check_files(self, dataset: Any) -> None:
-        """Raise ``ReadError`` if a file that a version needs is gone or has another size, or if the file of
-        the version is not what was written.
-        """
+        """Raise ``ReadError`` if a file of a version is missing or has another size, or if the manifest is damaged."""
         with self.reading():
             self._digests.check_version(int(dataset.version))
             faults = missing_files(self.location, self.title, dataset)
@@ -621,7 +622,7 @@ class LanceTable(LancePlace):
         """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` if one version is read."""
         if self.version is not None:
             raise UsageError(
-                f"this is version {self.version} of {self.title}, which stays as it is",
+                f"this is version {self.version} of {self.title}, which is read-only",
                 path=self.place,
                 hint="Open the table without a version to change it.",
             )
@@ -635,10 +636,10 @@ class LanceTable(LancePlace):
         written: Sequence[str] = (),
         reads: bool = True,
     ) -> None:
-        """Write on top of the newest version, and again if others replaced the table meanwhile.
+        """Write on top of the newest version, and again if the table was replaced meanwhile.
 
-        ``attempt`` returns the dataset of its new version, or None if it is the one it was given. ``written`` are
-        fragments that were written before. ``reads``: whether it reads rows, whose blobs must pass the gate then.
+        ``attempt`` returns the dataset of its new version, or None if nothing changed. ``written`` are fragments that
+        were written before. ``reads``: whether ``attempt`` reads rows, whose blobs must then pass the gate.
         """
         before, stood = -1, 0
 
@@ -663,7 +664,7 @@ class LanceTable(LancePlace):
                     raise
                 if stood >= _MOST_OF_ONE_VERSION:
                     reason = (
-                        f"{self.title} cannot be written: others are in the way, and version {before} stays the newest"
+                        f"{self.title} cannot be written: other writers conflict, and version {before} stays the newest"
                     )
                     raise WriteError(reason, path=self.place, hint=RESTORE) from error
                 return None
@@ -674,7 +675,7 @@ class LanceTable(LancePlace):
     def commit_once(self, attempt: Callable[[], Any], written: Sequence[str] = ()) -> int | None:
         """Write on top of the version of ``attempt``, once, and return the number of the new version.
 
-        Return None, with nothing done, if others changed the same meanwhile. ``written`` are fragments that were
+        Return None, without a commit, if the same data was changed meanwhile. ``written`` are fragments that were
         written before.
         """
         try:
@@ -695,7 +696,7 @@ class LanceTable(LancePlace):
                 self._digests.keep(made, known_digests(written), base)
         except Exception as error:  # noqa: BLE001 (the version is there: to say that nothing was written would be wrong)
             warnings.warn(
-                f"version {made.version} of {self.title} is written, and has no digests of its files: {error}",
+                f"version {made.version} of {self.title} is written, but has no digests of its files: {error}",
                 UserWarning,
                 stacklevel=2,
             )

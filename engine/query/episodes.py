@@ -10,7 +10,7 @@ from ..errors import UsageError
 
 _SEGMENTS: Final = ("segment_id", "rerun_segment_id")
 _ENDS: Final = ("start", "end")
-EPISODES_HINT: Final = "It has the columns segment_id, start and end, and others of your own."
+EPISODES_HINT: Final = "The table needs the columns segment_id, start and end, and may have others."
 
 
 def episodes_table(given: Any) -> pa.Table:
@@ -25,7 +25,7 @@ def episodes_table(given: Any) -> pa.Table:
     elif hasattr(given, "__arrow_c_stream__"):
         table = pa.table(given)
     else:
-        raise TypeError(f"episodes must be a table of Arrow, a table of a catalog or a data frame, got {type(given)}")
+        raise TypeError(f"episodes must be an Arrow table, a table of a catalog or a DataFrame, got {type(given)}")
     missing = [name for name in _ENDS if name not in table.column_names]
     if missing or not any(name in table.column_names for name in _SEGMENTS):
         raise UsageError(f"the table of episodes has no column {(missing or _SEGMENTS)[0]!r}", hint=EPISODES_HINT)

@@ -304,10 +304,10 @@ def spread(starts: Integers, counts: Integers) -> Integers:
 
 
 Clear = tuple[str, bool]
-"""The clears of an entity: all of them, or only those of all below it."""
+"""The clears of an entity: all of them, or only the recursive ones."""
 
 TOMBSTONE: Final = "Clear:is_recursive"
-"""The component whose values clear others."""
+"""The component that clears other components."""
 
 
 class Events(NamedTuple):

@@ -35,7 +35,7 @@ from .segments import (
 )
 
 GROUP_BYTES: Final = 16 * MIB
-"""Bytes of chunks as they are stored of the segments of a group, about."""
+"""The approximate stored bytes of the chunks in a group of segments."""
 _GROUP_SEGMENTS: Final = 256
 _WIDEST: Final = 1 << 62
 

@@ -41,17 +41,17 @@ SEGMENT_ID: Final = "rerun_segment_id"
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 
 SEMANTICS_VARIABLE: Final = "CHUNKMILL_CATALOG_SEMANTICS"
-"""The environment variable that names the rules where nothing else does."""
+"""The environment variable with the default rules of queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySemantics:
-    """The rules in which engines differ. There are two sets of them, by name: ``contract`` and ``rerun-0.33``.
+    """The rules in which query engines differ. There are two sets of rules: ``contract`` and ``rerun-0.33``.
 
-    ``selection_narrows``: where ``select()`` takes component columns, only their entities make rows (unless filled).
-    ``clips_values``: index values given for all segments count only in segments with a range that includes them.
-    ``static_rows_need_values``: without an index there is a row for each segment with static values, not for each
-    segment with any of the columns. ``cleared_values_return``: filling passes over clears.
+    ``selection_narrows``: if ``select()`` selects component columns, only their entities give rows (unless filled).
+    ``clips_values``: index values given for all segments apply only to segments whose range includes them.
+    ``static_rows_need_values``: without an index, only segments with static values have a row, not every segment with
+    one of the columns. ``cleared_values_return``: filling ignores clears.
 
     >>> QuerySemantics.of("contract").clips_values, QuerySemantics.of("rerun-0.33").clips_values
     (False, True)
@@ -65,7 +65,7 @@ class QuerySemantics:
 
     @classmethod
     def of(cls, name: str | QuerySemantics | None = None) -> QuerySemantics:
-        """The rules of a name; None: those that ``CHUNKMILL_CATALOG_SEMANTICS`` names, or else ``contract``.
+        """The rules of a name. None: the rules in ``CHUNKMILL_CATALOG_SEMANTICS``, or else ``contract``.
 
         Raises ``ValueError`` for another name.
         """
@@ -148,7 +148,7 @@ class IndexValues:
         if self.missing:
             raise UsageError(
                 f"a value for index {index.name!r} of type {kind.arrow_type} is {self.missing}",
-                hint="Leave it out of the values.",
+                hint="Remove it from the values.",
             )
 
     def of_segment(self, segment_id: str, within: tuple[int, int] | None = None) -> Integers:
@@ -249,7 +249,7 @@ def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
     try:
         ticks = numpy_ticks(times)
     except ValueError as error:
-        text = f"index value {error}: it is larger than any index has"
+        text = f"index value {error}: it is larger than an index allows"
         raise (UsageError(text) if given is None else _too_large(given)) from error
     inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(times.dtype) != times  # parts of nanoseconds
     if bool(inexact.any()):
@@ -302,7 +302,7 @@ def _of_item(value: Any) -> _Given | None:
 
 
 def _too_large(value: object) -> UsageError:
-    return UsageError(f"index value {value} is larger than any index has")
+    return UsageError(f"index value {value} is larger than an index allows")
 
 
 def _not_values(values: Any) -> TypeError:

@@ -245,11 +245,11 @@ def _fixed_width(datatype: pa.ListType) -> int | None:
 
 
 BATCH_BYTES: Final = 64 * MIB
-"""The most that the values of a batch take, unless it is one row."""
+"""The most bytes of the values in a batch, unless it has one row."""
 _BATCH_ROWS: Final = 1 << 16
 
 Located = tuple[Integers, Mask | None]
-"""For each row of the answer the row of a chunk that has its value (-1: none), and whether it is a clear."""
+"""For each row of the result, the chunk row with its value (-1: none), and whether that is a clear."""
 
 
 class SegmentRows:

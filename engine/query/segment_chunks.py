@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 Windows = Sequence[tuple[int, int]]
-"""Ranges of index values, both ends included; they ascend, and do not overlap."""
+"""Ranges of index values, both ends inclusive, ascending and without overlap."""
 
 _MOST: Final = np.iinfo(np.int64).max
 
@@ -271,7 +271,7 @@ def satisfiable(predicate: pc.Expression, guarantees: Iterable[pc.Expression], s
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(
             f"the filter {predicate} cannot be evaluated: {error}",
-            hint="Collect the rows with to_arrow_table() first, and filter them then.",
+            hint="Collect the rows with to_arrow_table() first, and then filter them.",
         ) from error
 
 

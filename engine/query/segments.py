@@ -261,11 +261,12 @@ class OpenSegment:
         table, row = self._layers[at].table, number - int(self._bounds[at])
         (parts, paths), (entities, names) = table.part_codes, table.entity_codes
         return ReadError(
-            f"chunk {bytes(table.chunk_ids[row]).hex()} of {names[entities[row]]} is not as the footer of its file "
-            "says: it has another entity, or values at other times",
+            f"chunk {bytes(table.chunk_ids[row]).hex()} of {names[entities[row]]} differs from the footer of its "
+            "file: it has another entity, or values at other times",
             path=paths[parts[row]],
             offset=int(table.offsets[row]),
-            hint="The file is damaged, or the program that wrote it is faulty; compact or copy it to have it right.",
+            hint="The file is damaged, or the program that wrote it is faulty; compact or copy it to correct the "
+            "footer.",
         )
 
     def keep(self, numbers: Integers) -> None:
@@ -286,10 +287,10 @@ _ALL: Final = (-(1 << 63), (1 << 63) - 1)
 """The window of any index value."""
 
 PIECE_BYTES: Final = 256 * MIB
-"""Bytes of chunks, uncompressed, that a piece of a segment needs, or about so."""
+"""The approximate uncompressed bytes of the chunks for a piece of a segment."""
 
 WINDOW_BYTES: Final = 64 * MIB
-"""Bytes of chunks, uncompressed, that are read at once for rows, or about so."""
+"""The approximate uncompressed bytes of the chunks that are read at once for rows."""
 
 _LARGE: Final = MIB
 """Bytes of chunks of a layer that are worth its times, where these may say that they need not be read."""

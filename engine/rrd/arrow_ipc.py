@@ -77,14 +77,14 @@ def check_message(message: pa.Message) -> bool:
     total = _expansion(message)
     most = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(message.body or b"") * MAX_COMPRESSION_RATIO))
     if total is not None and total > most:
-        raise ValueError(f"its buffers declare {total:,} uncompressed bytes, more than is possible here")
+        raise ValueError(f"its buffers declare {total:,} uncompressed bytes, more than the limit")
     return total is not None
 
 
 def expanded_size(stream: pa.Buffer) -> int:
-    """The bytes that compressed buffers declare, from the start of an IPC stream to its first batch; 0 without any.
+    """The uncompressed size that buffers declare, up to the first batch of an IPC stream; 0 without buffers.
 
-    Raises ``ValueError`` for a schema of more columns than a table may have, and what :func:`read_batch` does.
+    Raises ``ValueError`` for a schema with too many columns, and the errors of :func:`read_batch`.
     """
     messages = pa.ipc.MessageReader.open_stream(stream)
     check_columns(messages.read_next_message())
@@ -97,7 +97,7 @@ def expanded_size(stream: pa.Buffer) -> int:
 
 
 def check_columns(schema: pa.Message) -> None:
-    """Raise ``ValueError`` for a schema of more columns than a table may have; they are counted before any is made."""
+    """Raise ``ValueError`` for a schema with too many columns, which are counted before any is created."""
     if schema.type != "schema":
         raise ValueError("it does not begin with a schema")
     metadata = memoryview(schema.metadata)
@@ -108,7 +108,7 @@ def check_columns(schema: pa.Message) -> None:
     except (struct.error, TypeError) as error:
         raise ValueError("the head of a schema is damaged") from error
     if count > MAX_SCHEMA_FIELDS:
-        raise ValueError(f"it has {count:,} columns, more than the {MAX_SCHEMA_FIELDS:,} of MAX_SCHEMA_FIELDS")
+        raise ValueError(f"it has {count:,} columns, more than MAX_SCHEMA_FIELDS ({MAX_SCHEMA_FIELDS:,})")
 
 
 def _expansion(message: pa.Message) -> int | None:
@@ -126,11 +126,11 @@ def _expansion(message: pa.Message) -> int | None:
 
 
 def check_file(data: bytes) -> None:
-    """Raise ``ValueError`` where an IPC file names blocks beyond its end, or buffers beyond what may be believed.
+    """Raise ``ValueError`` if an IPC file names blocks beyond its end, or buffers beyond the limits.
 
-    pyarrow looks at the messages alone, and passes over the validity of columns without nulls; other readers take
-    memory for what a footer or a buffer says. Blocks are those of ``File.fbs`` of Arrow's format: an offset, the length
-    of the head and that of the body.
+    pyarrow only checks the messages, and skips the validity of columns without nulls. Other readers allocate the sizes
+    in a footer or a buffer. Blocks are those of Arrow's ``File.fbs``: an offset, and the lengths of the head and the
+    body.
     """
     view = memoryview(data)
     try:
@@ -190,11 +190,11 @@ ARROW_ERRORS: Final = (
     StopIteration,
     RuntimeError,  # of pyarrow-hotfix, for an extension type that is pickled code (pyarrow below 21)
 )
-"""What Arrow raises for bytes that are not what they should be."""
+"""The errors that Arrow raises for invalid bytes."""
 
 
 def encode_batch(batch: pa.RecordBatch, compression: Compression = Compression.LZ4) -> tuple[pa.Buffer | bytes, int]:
-    """The payload that holds ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
+    """The encoded payload of ``batch``, and its uncompressed size. Raises :class:`WriteError` above 1 GiB."""
     check_size(pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _END_SIZE)
     stream = stream_of(batch)
     check_size(stream.size)
@@ -253,23 +253,23 @@ def check_size(size: int) -> None:
     """Raise :class:`WriteError` where a chunk's stream of ``size`` bytes is too large for any reader."""
     if size > MAX_CHUNK_UNCOMPRESSED + _END_SIZE:
         raise WriteError(
-            f"a chunk of {size:,} bytes is larger than the {MAX_CHUNK_UNCOMPRESSED:,} that a chunk may have",
+            f"a chunk of {size:,} bytes is larger than the limit of {MAX_CHUNK_UNCOMPRESSED:,}",
             hint="Split it into chunks of fewer rows.",
         )
 
 
 def has_dictionary(datatype: pa.DataType) -> bool:
-    """Return True if values of the type are partly in dictionaries, which are messages of their own."""
+    """Return True if the type has dictionaries, which are separate messages."""
     if pa.types.is_dictionary(datatype):
         return True
     return any(has_dictionary(datatype.field(i).type) for i in range(datatype.num_fields))
 
 
 def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, what: str) -> pa.RecordBatch:
-    """The first batch of an Arrow IPC stream, with every buffer and offset in it checked.
+    """The first batch of an Arrow IPC stream, with all buffers and offsets checked.
 
-    Without the full validation a hostile offset would be followed out of its buffer later; it costs a few percent
-    of the decompression. Raises :class:`ReadError`.
+    The full validation prevents reads outside a buffer by a hostile offset. It takes a few percent of the
+    decompression. Raises :class:`ReadError`.
     """
     try:
         batch = read_batch(pa.py_buffer(data))
@@ -279,7 +279,7 @@ def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, wha
     except ReadError:  # a RuntimeError, too
         raise
     except ARROW_ERRORS as error:
-        reason = "it holds no record batch" if isinstance(error, StopIteration) else first_line(error)
+        reason = "it has no record batch" if isinstance(error, StopIteration) else first_line(error)
         raise ReadError(
             f"{what} is not a whole Arrow stream: {reason}", path=path, offset=offset, hint=_HINT
         ) from error
@@ -298,7 +298,7 @@ def decode_alike(streams: Sequence[bytes | memoryview]) -> list[pa.RecordBatch]:
     schema = pa.ipc.read_schema(opening)
     _check_names(schema)
     if any(map(has_dictionary, schema.types)):
-        raise ValueError("its dictionaries are messages of their own")
+        raise ValueError("its dictionaries are separate messages")
     return [_batch_after(stream, len(head), schema) for stream in streams]
 
 

@@ -71,7 +71,10 @@ def distinct(keys: Integers, bound: int) -> tuple[Integers, Integers]:
 def sequence_codes(
     ends: Integers, values: Integers, bound: int, codes: Integers | None = None, count: int = 1
 ) -> tuple[Integers, int]:
-    """For each list a number, the same for lists of the same values (below ``bound``) and ``codes``; and how many."""
+    """A number for each list, and their count.
+
+    Lists with equal values (below ``bound``) and ``codes`` have the same number.
+    """
     sizes = np.diff(ends)
     numbers = np.zeros(len(sizes), dtype=np.int64) if codes is None else codes
     for position in range(int(sizes.max(initial=0))):
@@ -173,12 +176,12 @@ CHUNK_TABLE: Final = pa.schema(
         ("digest", pa.binary(16)),
     ]
 )
-"""``types`` is an Arrow IPC schema with the component columns' types. ``part`` is the file, ``offset`` that of the
-message in it, ``digest`` its digest, where known. A chunk whose ``components`` are none is one that only itself knows
-them: its footer does not say enough."""
+"""``types`` is an Arrow IPC schema with the component columns' types. ``part`` is the file, ``offset`` the offset of
+the message in it, ``digest`` the message's digest, if known. If ``components`` is null, the footer does not describe
+them, and they are only in the chunk."""
 
 NO_ROWS: Final = ComponentRange(None, None, 0)
-"""The range of a component that has no value on a timeline."""
+"""The range of a component without a value on a timeline."""
 
 _CHUNK_WORK: Final = 32 * 1024
 _OF_HEADERS: Final = frozenset(("entity_codes", "timelines", "components", "type_sets", "is_static", "num_rows"))
@@ -187,11 +190,11 @@ _OF_HEADERS: Final = frozenset(("entity_codes", "timelines", "components", "type
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """One chunk of a file: its header and where its ``ArrowMsg`` begins.
+    """A chunk of a file: its header and the place of its ``ArrowMsg``.
 
-    ``offset`` is that of the message itself, 16 bytes past its frame header, from the start of the stream (or of
-    the part); ``size`` its length in bytes; ``uncompressed_size`` the length of the Arrow IPC stream inside. ``digest``
-    is that of the message, see :func:`message_digest`, where it is known.
+    ``offset`` is the offset of the message after its frame header of 16 bytes, from the start of the stream (or of the
+    part); ``size`` is its length in bytes; ``uncompressed_size`` is the length of the Arrow IPC stream inside.
+    ``digest`` is the digest of the message, if known; see :func:`message_digest`.
     """
 
     header: ChunkHeader
@@ -269,9 +272,10 @@ class ChunkTable:
 
     @classmethod
     def of(cls, entries: Iterable[ChunkEntry], parts: str | Sequence[str] = "") -> ChunkTable:
-        """The table of ``entries``; ``parts`` is the file that all are in, or each one's.
+        """The table of ``entries``; ``parts`` is the file of all entries, or of each.
 
-        Pickled entries take two and a half times as long to make and to load, as each Arrow type is made anew.
+        Pickled entries would take two and a half times as long to write and to load, because each Arrow type is created
+        again.
         """
         entries = list(entries)
         headers = [e.header for e in entries]
@@ -297,7 +301,7 @@ class ChunkTable:
 
     @classmethod
     def concat(cls, tables: Sequence[ChunkTable]) -> ChunkTable:
-        """The rows of all tables, one table after the other."""
+        """The rows of all tables, in the order of the tables."""
         if len(tables) == 1:
             return tables[0]
         whole = pa.Table.from_batches([t.batch for t in tables], CHUNK_TABLE).combine_chunks()
@@ -310,7 +314,7 @@ class ChunkTable:
         return ChunkTable.from_stream, (self.to_stream(),)
 
     def to_stream(self) -> bytes:
-        """The rows as an Arrow IPC stream, compressed where that pays: forty tiny buffers take 0.25 ms of 0.27."""
+        """The rows as an Arrow IPC stream. Small tables are not compressed, which would take 0.25 of 0.27 ms."""
         sink = pa.BufferOutputStream()
         codec = "lz4" if self.batch.nbytes > 1 << 16 else None
         with pa.ipc.new_stream(sink, CHUNK_TABLE, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
@@ -319,12 +323,12 @@ class ChunkTable:
 
     @classmethod
     def from_stream(cls, stream: bytes) -> ChunkTable:
-        """The rows that :meth:`to_stream` wrote. Raises as :meth:`from_arrow`."""
+        """The rows that :meth:`to_stream` wrote. Raises the errors of :meth:`from_arrow`."""
         return cls.from_arrow(pa.ipc.open_stream(pa.py_buffer(stream)).read_all())
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> ChunkTable:
-        """The rows of a chunk table; columns beside its own do no harm. Raises ``ValueError`` where one is missing."""
+        """The rows of a chunk table; other columns are ignored. Raises ``ValueError`` if a column is missing."""
         missing = set(CHUNK_TABLE.names) - set(table.column_names)
         if missing:
             raise ValueError(f"it has no column {min(missing)!r}")
@@ -337,27 +341,27 @@ class ChunkTable:
 
     @cached_property
     def offsets(self) -> Numbers:
-        """The places of the messages in their files, in bytes."""
+        """The offsets of the messages in their files."""
         return self._numbers("offset")
 
     @cached_property
     def sizes(self) -> Numbers:
-        """The messages' lengths in bytes."""
+        """The lengths of the messages in bytes."""
         return self._numbers("size")
 
     @cached_property
     def uncompressed_sizes(self) -> Numbers:
-        """The lengths of the Arrow IPC streams in them."""
+        """The lengths of the Arrow IPC streams in the messages."""
         return self._numbers("uncompressed_size")
 
     @cached_property
     def num_rows(self) -> Numbers:
-        """Rows of each chunk."""
+        """The number of rows of each chunk."""
         return self._numbers("num_rows")
 
     @property
     def digests(self) -> pa.Array:
-        """The digests of the messages, null where not known."""
+        """The digests of the messages, null if unknown."""
         return self.batch.column("digest")
 
     @cached_property
@@ -369,17 +373,17 @@ class ChunkTable:
 
     @cached_property
     def is_static(self) -> Mask:
-        """The mask of chunks that are static."""
+        """The mask of static chunks."""
         return np.asarray(self.batch.column("is_static").to_numpy(zero_copy_only=False), dtype=bool)
 
     @cached_property
     def entity_codes(self) -> tuple[Integers, list[str]]:
-        """For each row a number, and for each number its entity path."""
+        """A number for each row, and the entity path of each number."""
         return encoded(self.batch.column("entity_path"))
 
     @cached_property
     def part_codes(self) -> tuple[Integers, list[str]]:
-        """For each row a number, and for each number its file."""
+        """A number for each row, and the file of each number."""
         return encoded(self.batch.column("part"))
 
     @cached_property
@@ -412,13 +416,13 @@ class ChunkTable:
 
     @cached_property
     def type_sets(self) -> tuple[Integers, list[tuple[pa.DataType, ...]]]:
-        """For each row a number, and for each number the types of the components."""
+        """A number for each row, and the component types of each number."""
         types = self.batch.column("types")
         return integers(types.indices), [types_from_bytes(t) for t in types.dictionary.to_pylist()]
 
     @cached_property
     def kinds(self) -> tuple[Integers, list[ChunkKind]]:
-        """For each row a number, and for each number what chunks of it are alike in."""
+        """A number for each row, and the common properties of the chunks of each number."""
         codes, paths = self.entity_codes
         lines, parts = self.timelines, self.components
         kind, kinds = codes * 2 + self.is_static, 2 * len(paths)
@@ -440,7 +444,7 @@ class ChunkTable:
 
     @cached_property
     def is_whole(self) -> Mask:
-        """The mask of chunks whose components all have a value in every row, at the times of the chunk."""
+        """The mask of chunks whose components have a value in every row, at the times of the chunk."""
         lines, parts = self.timelines, self.components
         rows = np.asarray(self.num_rows, np.int64)
         counts = np.diff(parts.range_ends)
@@ -467,35 +471,35 @@ class ChunkTable:
 
     @property
     def says_all(self) -> bool:
-        """Return True if the rows have all facts of their chunks that a footer needs."""
+        """Return True if the rows have all facts that a footer needs."""
         return bool(np.all(self.num_rows) and np.all(np.diff(self.components.ends)))
 
     @cached_property
     def message_bytes(self) -> int:
-        """Bytes of the messages."""
+        """The total bytes of the messages."""
         return int(self.sizes.sum())
 
     @property
     def framed_bytes(self) -> int:
-        """Bytes of the messages, with their frame headers."""
+        """The total bytes of the messages with their frame headers."""
         return self.message_bytes + MESSAGE_HEADER_SIZE * len(self)
 
     # --- other tables
 
     def take(self, rows: Integers) -> ChunkTable:
-        """Some of the rows, in that order."""
+        """The rows at some indices, in the order of the indices."""
         if len(rows) == len(self) and bool(np.all(rows == np.arange(len(rows)))):
             return self
         return ChunkTable(self.batch.take(pa.array(rows)))
 
     def slice(self, start: int, stop: int) -> ChunkTable:
-        """The rows from ``start`` to before ``stop``."""
+        """The rows from ``start`` (inclusive) to ``stop`` (exclusive)."""
         return self if start == 0 and stop == len(self) else ChunkTable(self.batch.slice(start, stop - start))
 
     def shares(self, sizes: Sequence[int]) -> list[ChunkTable]:
-        """The rows in tables of so many rows each, for which columns are laid flat once, here.
+        """The rows in tables of this many rows each; columns are flattened once for all tables.
 
-        The names that codes refer to are those of all rows.
+        The names of codes are those of all rows.
         """
         return [self._share(start, stop) for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
 
@@ -513,7 +517,7 @@ class ChunkTable:
         return table
 
     def moved(self, offsets: Numbers, sizes: Numbers | None = None) -> ChunkTable:
-        """Return the same chunks with messages at other ``offsets``, and of other ``sizes`` if given."""
+        """Return the same chunks with messages at other ``offsets``, and with other ``sizes`` if given."""
         columns = {"offset": offsets} if sizes is None else {"offset": offsets, "size": sizes}
         arrays = [
             pa.array(columns[name].astype(np.int64)) if name in columns else self.batch.column(name)
@@ -524,34 +528,34 @@ class ChunkTable:
         return table
 
     def within(self, place: Callable[[str], str]) -> ChunkTable:
-        """The same chunks, each in the file that ``place`` makes of its part."""
+        """The same chunks, with ``place(part)`` as the file of each."""
         codes, parts = self.part_codes
         parts = pa.array(list(map(place, parts)), pa.string()).take(pa.array(codes))
         return ChunkTable(self.batch.set_column(CHUNK_TABLE.get_field_index("part"), "part", parts))
 
     def placed(self, start: int, sizes: Numbers | None = None) -> ChunkTable:
-        """The same chunks, where their messages follow each other from byte ``start`` on."""
+        """The same chunks, with consecutive messages from byte ``start`` on."""
         sizes = self.sizes if sizes is None else sizes
         ends = np.cumsum(sizes + np.uint64(MESSAGE_HEADER_SIZE), dtype=np.uint64)
         return self.moved(np.uint64(start) + ends - sizes, sizes)
 
     def ordered(self) -> ChunkTable:
-        """The rows in the order of their file; of those that name the same byte, the last."""
+        """The rows in the order of their file; of several rows with the same offset, the last one."""
         offsets = self.offsets
         order = np.argsort(offsets, kind="stable").astype(np.int64)
         last = np.append(offsets[order][1:] != offsets[order][:-1], True)[: len(order)]
         return self.take(order[last])
 
     def runs(self, run_bytes: int) -> list[ChunkTable]:
-        """The rows in runs that are about as much work as each other, of about ``run_bytes`` uncompressed at most.
+        """The rows in runs of about equal work, each of about ``run_bytes`` uncompressed at most.
 
-        What is done for a chunk however small it is counts as 32 KiB.
+        The fixed work of a chunk counts as 32 KiB.
         """
         work = np.cumsum(np.maximum(self.uncompressed_sizes, self.sizes) + np.uint64(_CHUNK_WORK), dtype=np.uint64)
         return self._divided(work, -(-int(work[-1]) // run_bytes)) if len(self) else []
 
     def divided(self, most: int) -> list[ChunkTable]:
-        """The rows in runs of about equal size, of no more than about ``most`` bytes of messages each."""
+        """The rows in runs of about equal size, each of about ``most`` bytes of messages at most."""
         total = self.message_bytes
         ends = np.cumsum(self.sizes, dtype=np.uint64)
         return self._divided(ends, max(-(-total // most), 2 if total > most // 8 else 1))
@@ -566,7 +570,7 @@ class ChunkTable:
     # --- objects
 
     def headers(self) -> list[ChunkHeader]:
-        """Return the header of each row; without components if the table has none for it."""
+        """Return the header of each row, without components if the table does not have them."""
         codes, paths = self.entity_codes
         lines, parts = self._timeline_headers(), self._component_headers()
         ids = self.batch.column("chunk_id").to_pylist()
@@ -574,7 +578,7 @@ class ChunkTable:
         return [ChunkHeader(i, paths[code], rows, static, t, c) for i, code, rows, static, t, c in values]
 
     def entries(self) -> list[ChunkEntry]:
-        """An entry for each row, in order."""
+        """The entries of the rows, in order."""
         columns = (self.offsets.tolist(), self.sizes.tolist(), self.uncompressed_sizes.tolist())
         return [ChunkEntry(*e) for e in zip(self.headers(), *columns, self.digests.to_pylist(), strict=True)]
 
@@ -669,7 +673,7 @@ def _type_sets(headers: Sequence[ChunkHeader]) -> pa.DictionaryArray:
     return type_column(np.array(codes, dtype=np.int32), sets)
 
 
-_HINT = "Its footer was made wrong: write the file anew by what made it, or from RrdReader(path, recover=True)."
+_HINT = "The footer is wrong: write the file again with its writer, or from RrdReader(path, recover=True)."
 
 
 def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
@@ -677,7 +681,7 @@ def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
     for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
         is_so, is_told = getattr(header, what), getattr(claim, what)
         if is_so != is_told:
-            return f"the {what} of a chunk is {_text(is_so)}; it is told to be {_text(is_told)}"
+            return f"the {what} of a chunk is {_text(is_so)}, but {_text(is_told)} in the footer"
     if not claim.components:
         return None
     components = {c.descriptor: c for c in header.components}
@@ -687,9 +691,9 @@ def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
         if actual is None or actual.ranges != component.ranges:
             return f"component {name} of a chunk is missing, or has other times than the index"
         if actual.datatype != component.datatype:
-            return f"component {name} of a chunk is of type {actual.datatype}; it is told to be {component.datatype}"
+            return f"component {name} of a chunk has type {actual.datatype}, but {component.datatype} in the footer"
         if component.is_empty and not actual.is_empty:
-            return f"component {name} of a chunk has values; it is told to have none"
+            return f"component {name} of a chunk has values, but none in the footer"
     return None
 
 
@@ -706,7 +710,7 @@ def missing_component(header: ChunkHeader, claim: ChunkHeader) -> str | None:
     names = {c.descriptor for c in claim.components}
     for component in header.components if names else ():
         if component.descriptor not in names and not _is_null(component.ranges, component.is_empty):
-            return f"a chunk has component {component.descriptor.component}, which is not told of"
+            return f"a chunk has component {component.descriptor.component}, which is not in the footer"
     return None
 
 

@@ -153,10 +153,10 @@ class BlockBuilder:
 
 
 LEAST: Final = 1 << 17
-"""Payloads of fewer bytes are compressed as a whole: that takes no longer than to look at their columns."""
+"""The size below which payloads are compressed as a whole, which is as fast as checking their columns."""
 
 GAIN: Final = 6
-"""Compression has to save one byte in so many: to write these takes less time than to compress."""
+"""Compression must save one byte in this many; otherwise writing the bytes is faster than compressing them."""
 
 _SMALL: Final = 1 << 16
 """Pieces of fewer bytes are taken together with their neighbours."""

@@ -21,13 +21,12 @@ from .recovery import AnnouncedStores, decoded_chunk, scan_stores, store_of
 
 
 class RrdFile:
-    """One RRD, on disk or in an object store. Cheap to make: header and footer are read when first asked for.
+    """One RRD, on disk or in an object store. It is cheap to create: header and footer are read on first use.
 
-    Pickles as its path, and the version that was given or seen: what is read later is of that version, or an error.
-    A local file is open as long as this object, and its chunks, are there.
-
-    Every method raises :class:`ReadError` for a file that is not whole, with path, byte offset and hint; of it
-    :class:`UnsupportedError` for what is too old and :class:`SourceMissingError` where there is no file.
+    It pickles as its path and its content version; reading another version later is an error. A local file stays open
+    as long as this object or one of its chunks exists. Every method raises :class:`ReadError` for a damaged file, with
+    path, byte offset and hint: :class:`UnsupportedError` for a file that is too old, :class:`SourceMissingError` for a
+    missing file.
     """
 
     def __init__(self, path: str | PathLike[str], content_version: str | None = None) -> None:
@@ -55,17 +54,17 @@ class RrdFile:
 
     @property
     def content_version(self) -> str | None:
-        """The mark of this content, in case another gets its name later."""
+        """The mark of this content, which detects that the file was replaced."""
         return self._version if self._file_index else None
 
     @property
     def held(self) -> HeldFile | None:
-        """Return the file, held open, or None if too many are, and for an object in a store."""
+        """Return the open file, or None for an object in a store, or if too many files are open."""
         return self._held
 
     @property
     def has_footer(self) -> bool:
-        """Return True if a footer lists the chunks; without one the file must be walked through."""
+        """Return True if a footer lists the chunks. Without a footer the whole file must be scanned."""
         return self._file_index.manifests is not None
 
     def close(self) -> None:
@@ -73,7 +72,7 @@ class RrdFile:
         self._held = None
 
     def again(self) -> RrdFile:
-        """Return the current file of this name: with the same index if it is unchanged, else unread.
+        """Return the current file of this name. It keeps the index if the file is unchanged.
 
         Raises :class:`SourceMissingError` if the file is gone.
         """
@@ -87,7 +86,8 @@ class RrdFile:
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
-        From the footer where there is one (a store without chunks is not in it), else from the heads of all messages.
+        They are read from the footer, which omits stores without chunks, or without a footer from the heads of all
+        messages.
         """
         tables = self._file_index.manifests
         if tables is None:
@@ -100,9 +100,9 @@ class RrdFile:
         return store in (self._announcements.stores if tables is None else tables)
 
     def entries(self, store: StoreEntry) -> list[ChunkEntry] | None:
-        """The chunks of ``store`` as the footer lists them; None without a footer.
+        """The chunks of ``store`` in the footer; None without a footer.
 
-        An entry whose header has no components is one that the footer does not say enough of.
+        If an entry's header has no components, the footer does not describe them.
         """
         self._check(store)
         if self._file_index.manifests is None:
@@ -112,7 +112,7 @@ class RrdFile:
     def listing(self, store: StoreEntry) -> ChunkTable | None:
         """All chunks of ``store``, each once, in the order of the file; None without a footer.
 
-        Those that the footer does not list are decoded for it.
+        Chunks that the footer does not list are decoded.
         """
         self._check(store)
         if self._file_index.manifests is None:
@@ -125,7 +125,7 @@ class RrdFile:
         return ChunkTable.concat(tables).ordered()
 
     def scanned(self, store: StoreEntry) -> ChunkTable:
-        """All chunks of ``store`` as :meth:`listing` gives them, of a file without a footer: each is read for it."""
+        """All chunks of ``store`` in a file without a footer, like :meth:`listing`. Each chunk is read."""
         self._check(store)
         entries = [
             ChunkEntry(chunk.header, message.offset, message.size, message.size)
@@ -134,9 +134,9 @@ class RrdFile:
         return ChunkTable.of(entries, self.path)
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
-        """Return the components of ``store`` in the footer without a chunk, each in a header of its own.
+        """Return the components of ``store`` that the footer lists without a chunk, each in its own header.
 
-        They hold nothing but nulls, and which chunks have them only the chunks know.
+        They have only nulls, and the footer does not name their chunks.
         """
         self._check(store)
         manifests = (self._file_index.manifests or {}).get(store, ())
@@ -144,14 +144,14 @@ class RrdFile:
         return [header for manifest in manifests for header in silent_columns(manifest.union, entity_components)]
 
     def messages(self, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
-        """All messages from the one whose frame begins at ``start``, heads only, to the end message."""
+        """The heads of all messages, from the one whose frame begins at ``start`` to the end message."""
         with self._open() as file:
             yield from scan(file, start)
 
     def chunks(self, store: StoreEntry, entries: Sequence[ChunkEntry] | None = None) -> Iterator[Chunk]:
-        """The chunks of ``store``, or those of ``entries``, in their order in the file.
+        """The chunks of ``store``, or those of ``entries``, in the order of the file.
 
-        Those that the footer lists come without a look at the file; the others are found by walking, and decoded.
+        Chunks in the footer are returned without reading the file; others are found by a scan, and decoded.
         """
         if entries is not None:
             in_order = sorted(entries, key=lambda e: e.offset)
@@ -226,7 +226,7 @@ class RrdFile:
                         yield message, self._decoded(message)
         for owner, count in unknown.items():
             if count:
-                self._warn(f"{count} chunks of {owner.text}, which the file never announces, are passed over")
+                self._warn(f"{count} chunks of {owner.text}, which the file does not announce, are skipped")
 
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""

@@ -76,7 +76,7 @@ def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) ->
     if stream_footer.start < _FIRST_PAYLOAD or stream_footer.start + stream_footer.length > trailer:
         raise ReadError(
             f"the footer should be at {stream_footer.start:,}..{stream_footer.start + stream_footer.length:,}, "
-            f"outside of the {_FIRST_PAYLOAD}..{trailer:,} where it can",
+            f"outside the possible range {_FIRST_PAYLOAD}..{trailer:,}",
             path=file.path,
             offset=trailer,
             hint="The file is damaged, or several were joined with `cat`; join the originals with `rerun rrd merge`.",
@@ -86,7 +86,7 @@ def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) ->
     crc = crc_of(payload)
     if crc != stream_footer.crc:
         raise ReadError(
-            f"the checksum of the footer is {crc:08x}, not the {stream_footer.crc:08x} that was stored",
+            f"the checksum of the footer is {crc:08x}, not the stored {stream_footer.crc:08x} that was stored",
             path=file.path,
             offset=stream_footer.start,
             hint="The file is damaged, or several were joined with `cat`; read it with recover=True, or join the "
@@ -127,7 +127,7 @@ def read_index(file: PositionalFile) -> FileIndex:
     index = FileIndex(version, file.size, footer.messages_end, tables)
     if not tables and (unlisted := unlisted_messages(file, index)):
         warnings.warn(
-            f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the file is read without it",
+            f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the footer is ignored",
             ReadWarning,
             stacklevel=2,
         )
@@ -156,7 +156,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
             "the manifest in the footer is damaged: it has no column 'chunk_num_rows'",
             path=file.path,
             offset=footer.start,
-            hint="The footer is damaged or was written incorrectly; read the file with recover=True to do without it.",
+            hint="The footer is damaged or was written incorrectly; read the file with recover=True to ignore it.",
         )
     warnings.warn(
         f"{file.path}: its footer has a draft format of Rerun {version}, which is not supported; the footer is ignored",
@@ -189,7 +189,7 @@ def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, m
             position = message.offset + message.size
         if position != start:
             raise ReadError(
-                f"the footer places a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where no chunk begins",
+                f"the footer has a chunk at byte {start + MESSAGE_HEADER_SIZE:,}, where no chunk begins",
                 path=file.path,
                 offset=start,
                 hint="The file was changed after it was written, or its writer is faulty; read it with recover=True.",
@@ -214,11 +214,11 @@ def _gaps(offsets: Integers, sizes: Integers, messages_end: int) -> list[tuple[i
 
 
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""``map``, or that of a pool of threads."""
+"""``map``, or the ``map`` of a thread pool."""
 
 
 class ListedStore(NamedTuple):
-    """A store of file number ``file``: its chunks are the rows from ``start`` to before ``stop`` of a group's table."""
+    """A store of file number ``file``: its chunks are rows ``start`` to ``stop`` (exclusive) of a group's table."""
 
     file: int
     path: str
@@ -229,10 +229,10 @@ class ListedStore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FooterGroup:
-    """Stores of several files whose footers have one shape.
+    """Stores of several files whose footers have the same shape.
 
-    ``table`` has their chunks as :meth:`RrdFile.listing` gives them, one store behind the other; and those of stores
-    that are not among ``stores``.
+    ``table`` has their chunks, store after store, like :meth:`RrdFile.listing`. It also has the chunks of stores that
+    are not in ``stores``.
     """
 
     table: ChunkTable
@@ -240,7 +240,7 @@ class FooterGroup:
     union: UnionSchema
 
     def of_stores(self, wanted: Callable[[StoreEntry], bool]) -> FooterGroup:
-        """The same without the stores that are not ``wanted``."""
+        """The same group with only the stores that are ``wanted``."""
         return replace(self, stores=[listed_store for listed_store in self.stores if wanted(listed_store.store)])
 
     def silent_columns(self, entity_components: Container[tuple[str, ComponentDescriptor]]) -> list[ChunkHeader]:
@@ -265,8 +265,8 @@ class _Listing(NamedTuple):
 def read_footers(files: Sequence[PositionalFile], each: Each = map) -> list[FooterGroup]:
     """The stores in files, from their footers.
 
-    A file is left out that is not whole, has no footer, or whose footer does not list all of its chunks:
-    :class:`RrdFile` reads such a one with more care, and says what is wrong with it.
+    Files that are damaged, have no footer, or have an incomplete footer are skipped: :class:`RrdFile` reads such files,
+    and reports their faults.
     """
     by_shape: defaultdict[tuple[bytes, bytes], list[_Member]] = defaultdict(list)
     for members in each(_members, enumerate(files)):

@@ -57,7 +57,7 @@ class Taken(NamedTuple):
 
 
 Taker = Callable[[pa.Array, int, list[pa.Buffer], list[int]], bool]
-"""Adds the buffers of the first values of an array, so many, and their sizes; False for nulls, or a slice."""
+"""Adds the buffers of the first values of an array, and their sizes. False for nulls, or a slice."""
 
 
 class ColumnReader(NamedTuple):

@@ -62,7 +62,7 @@ FIXED: Final = (
     "chunk_byte_size",
     "chunk_byte_size_uncompressed",
 )
-"""The columns that every manifest has."""
+"""The columns of every manifest."""
 
 _ALLOWED: Final = frozenset(
     {
@@ -241,7 +241,7 @@ class _Columns:
 
 
 _WHAT: Final = "the manifest in the footer"
-_HINT: Final = "The footer is damaged or was written incorrectly; read the file with recover=True to do without it."
+_HINT: Final = "The footer is damaged or was written incorrectly; read the file with recover=True to ignore it."
 _PATH, _ID, _STATIC, _ROWS, _OFFSET, _SIZE, _UNCOMPRESSED = FIXED
 _FIXED_TYPES: Final = (
     pa.string(), pa.binary(16), pa.bool_(), pa.uint64(), pa.uint64(), pa.uint64(), pa.uint64()
@@ -272,7 +272,7 @@ class SealedManifest(NamedTuple):
 
 
 def seal(manifest: Any, *, path: str, offset: int, messages_end: int) -> SealedManifest:
-    """Take a protobuf ``RrdManifest`` apart, and decompress its rows. Raises :class:`ReadError`."""
+    """Parse a protobuf ``RrdManifest``, and decompress its rows. Raises :class:`ReadError`."""
     _check_message(manifest, path, offset)
     part = manifest.data
     compression = check_compression(part.compression, path=path, offset=offset)
@@ -285,7 +285,7 @@ def seal(manifest: Any, *, path: str, offset: int, messages_end: int) -> SealedM
 def parse_manifest(sealed: SealedManifest) -> Manifest:
     """The rows of a manifest, in its order.
 
-    Raises :class:`ReadError`; :class:`OutdatedManifestError` where the row counts are missing.
+    Raises :class:`ReadError`, or :class:`OutdatedManifestError` if the row counts are missing.
     """
     path, offset = sealed.path, sealed.offset
     schema = decode_schema(sealed.schema, path=path, offset=offset, what="the schema in the footer")
@@ -362,7 +362,7 @@ def _check_columns(batch: pa.RecordBatch, layout: Layout, union: UnionSchema) ->
         _check_type(batch, position, pa.bool_())
     if not layout.statics.keys() >= set(union.descriptors) and batch.column(layout.fixed["chunk_is_static"]).true_count:
         missing = next(d for d in union.descriptors if d not in layout.statics)
-        raise LayoutError(f"the column that says where {missing} is static is missing")
+        raise LayoutError(f"the column of static chunks of {missing} is missing")
 
 
 def _check_index(batch: pa.RecordBatch, positions: tuple[int, int], kind: TimelineKind, timeline: str) -> None:
@@ -384,7 +384,7 @@ def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None
     """Raise :class:`LayoutError` for chunks that are elsewhere than messages do, and counts beyond 63 bits."""
     offsets, sizes, *counts = (batch.column(layout.fixed[n]).to_numpy() for n in (_OFFSET, _SIZE, _ROWS, _UNCOMPRESSED))
     if any(bool(np.any(count >> np.uint64(63))) for count in counts):
-        raise LayoutError("it counts more rows or bytes of a chunk than there can be")
+        raise LayoutError("it has impossibly many rows or bytes of a chunk")
     bad = (offsets > ends) | (sizes > ends) | (offsets < STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE)
     bad |= ~bad & (offsets + sizes > ends)
     if bad.any():

@@ -53,8 +53,8 @@ class TimelineRegister:
         existing = self.kinds.get(name)
         if existing is not None:
             raise WriteError(
-                f"the timeline {name!r} is a {existing.value} in one chunk and a {kind.value} in "
-                "another; one recording can't have both",
+                f"the timeline {name!r} is a {existing.value} in one chunk and a {kind.value} in another; a "
+                "recording cannot have both",
                 path=self._path,
                 hint="Rename one of them, or write them into two recordings.",
             )
@@ -64,16 +64,16 @@ class TimelineRegister:
             raise WriteError(
                 f"the timelines {other!r} and {name!r} share the column {column!r} in the file's footer",
                 path=self._path,
-                hint="Rename one of them: space, comma, point, hyphen, backslash and underscore count as the same.",
+                hint="Rename one of them: space, comma, point, hyphen, backslash and underscore are equivalent.",
             )
         self.kinds[name] = kind
 
 
 def build_manifest(store: StoreEntry, chunks: ChunkTable, *, path: str = "the recording") -> bytes:
-    """The serialised ``RrdManifest`` that lists ``chunks``, in their order.
+    """The serialised ``RrdManifest`` of ``chunks``, in their order.
 
-    Where the ranges of every component on every timeline would take more than half a gibibyte they are left out;
-    readers then look into the chunks. Raises :class:`WriteError` for timelines that one manifest cannot distinguish.
+    If the ranges of all components on all timelines would take more than half a gibibyte, they are omitted; readers
+    then read the chunks. Raises :class:`WriteError` for timelines that one manifest cannot distinguish.
     """
     register = TimelineRegister(path)
     register.add(chunks.timelines.keys)
@@ -164,7 +164,7 @@ def _too_large(size: int, path: str) -> WriteError:
     return WriteError(
         f"the footer of this recording would take {size:,} bytes",
         path=path,
-        hint="Write fewer, larger chunks: collect(optimize=...) first.",
+        hint="Write fewer, larger chunks: call collect(optimize=...) first.",
     )
 
 

@@ -28,10 +28,10 @@ from ..storage.positional import PositionalFile
 
 
 def message_classes(compiled: bytes) -> Callable[[str], Any]:
-    """A function that gives the class of a message by its name, of those in a ``FileDescriptorSet``.
+    """A function that returns the message class of a name in a ``FileDescriptorSet``.
 
-    They live in a pool of their own. The set, whose only field is the files, is taken apart here: to import
-    ``descriptor_pb2`` for it is a quarter of what protobuf takes to be imported.
+    The classes have their own pool. The set, whose only field is the files, is parsed here: importing
+    ``descriptor_pb2`` takes a quarter of protobuf's import time.
     """
     pool = descriptor_pool.DescriptorPool()
     at = 0
@@ -146,7 +146,7 @@ class StoreEntry:
 
 
 StoreKey = tuple[str, str]
-"""Kind and recording id: what identifies a store in files from before application ids were part of a store id."""
+"""Kind and recording id: the identity of a store in old files, whose store ids have no application id."""
 
 
 def key_of(message: Any) -> StoreKey:
@@ -183,7 +183,7 @@ _NUMBER_TAGS: Final = (0x10, 0x18, 0x20)
 _WINDOW: Final = 512
 _SMALL: Final = 1 << 16
 MOST_WHOLE: Final = 16 * MIB
-"""Messages of more bytes are not read as a whole to be parsed."""
+"""The largest message that is read as a whole for parsing."""
 _MAX_FIELDS: Final = 256
 _MAX_HEAD: Final = MIB
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
@@ -336,7 +336,7 @@ def _value_length(window: _Window, wire_type: int) -> int:
 
 
 def message_head(store_field: bytes, compression: int, uncompressed_size: int, payload_size: int) -> bytes:
-    """Everything of an ``ArrowMsg`` before its payload. ``store_field`` comes from :func:`store_field`."""
+    """The bytes of an ``ArrowMsg`` before its payload. ``store_field`` comes from :func:`store_field`."""
     named = bytes((0x10, compression)) if compression else b""
     expanded = b"\x18" + _varint(uncompressed_size) if uncompressed_size else b""
     return b"".join((store_field, named, expanded, _ENCODING_FIELD, _PAYLOAD_TAG, _varint(payload_size)))
@@ -348,7 +348,7 @@ def store_field(store_id: Any) -> bytes:
 
 
 def message_tail(chunk_id: bytes, is_static: bool) -> bytes:
-    """Everything of an ``ArrowMsg`` after its payload."""
+    """The bytes of an ``ArrowMsg`` after its payload."""
     return b"".join((_ID_HEAD, chunk_id[7::-1], _ID_MIDDLE, chunk_id[:7:-1], _STATIC if is_static else _TEMPORAL))
 
 
@@ -411,10 +411,10 @@ class Version(NamedTuple):
 
 
 WRITTEN_VERSION: Final = Version(0, 33, 1, 0)
-"""The version that files of ours carry: the release whose format they follow."""
+"""The version in files of chunkmill: the Rerun release with their format."""
 
 OLDEST_VERSION: Final = Version(0, 23, 0, 0)
-"""The first release whose files can be read."""
+"""The oldest Rerun release with readable files."""
 
 
 class MessageKind(IntEnum):

@@ -50,7 +50,7 @@ _CHANGED = "The file was changed after it was opened, or its footer is wrong."
 class EncodedPayload:
     """The compressed Arrow IPC bytes of one chunk: ``size`` bytes at ``offset`` of ``path``, or ``data`` in memory.
 
-    Small, and pickles; with ``data`` as large as that. ``digest`` is that of the message around, if it was verified.
+    It can be pickled, and is small unless it has ``data``. ``digest`` is the digest of its message, if verified.
     """
 
     path: str
@@ -68,11 +68,11 @@ class EncodedPayload:
         return decode_batch(self._stream(), path=self.path, offset=self.offset, what=_WHAT)
 
     def load_from(self, file: PositionalFile) -> pa.RecordBatch:
-        """Like :meth:`load`, from the file when it is open already."""
+        """Like :meth:`load`, from an open file."""
         return decode_batch(self._stream(file), path=self.path, offset=self.offset, what=_WHAT)
 
     def load_data(self) -> ChunkData:
-        """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
+        """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` if the batch is not a chunk."""
         return decode_chunk(self._stream(), path=self.path, offset=self.offset, what=_WHAT)
 
     def _stream(self, file: PositionalFile | None = None) -> bytes | memoryview:
@@ -88,11 +88,10 @@ class EncodedPayload:
 
 @dataclass(frozen=True, slots=True)
 class FramedPayload:
-    """A payload inside the ``ArrowMsg`` of ``size`` bytes at ``offset`` of ``path``; small, and pickles.
+    """A payload inside the ``ArrowMsg`` of ``size`` bytes at ``offset`` of ``path``. It is small, and can be pickled.
 
-    ``chunk_id`` is the chunk expected there, where a footer says so: a file that was replaced in the meantime raises
-    instead of giving another chunk's data. ``version`` is that of the file, which is requested on reading; ``held`` the
-    file, where this process has it open.
+    ``chunk_id`` is the expected chunk, if a footer names it: reading a replaced file raises instead of returning
+    another chunk. ``version`` is the version of the file to read. ``held`` is the file, if this process has it open.
     """
 
     path: str
@@ -110,12 +109,15 @@ class FramedPayload:
         return batch
 
     def load_data(self) -> ChunkData:
-        """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` for a batch that is none."""
+        """The chunk in the batch. Raises ``ReadError``, and ``ValueError`` if the batch is not a chunk."""
         payload = self._payload()
         return self._decoded(self._stream(payload), payload)
 
     def load_stored(self) -> StoredChunk | ChunkData:
-        """The chunk in its stream, if its layout is known, or else decoded. Raises as :meth:`load_data`."""
+        """The encoded chunk, if its layout is known, or else the decoded one.
+
+        Raises the errors of :meth:`load_data`.
+        """
         payload = self._payload()
         stream = self._stream(payload)
         stored = StoredChunk.of(stream)
@@ -124,7 +126,7 @@ class FramedPayload:
         return stored
 
     def load_with_head(self, file: PositionalFile) -> tuple[Any, ChunkData]:
-        """The message without its payload, and the chunk in that; ``file`` is open already. Raises ``ReadError``."""
+        """The message without its payload, and the chunk in the payload; ``file`` is open. Raises ``ReadError``."""
         located_message = self._locate(file, whole=True)
         payload = self._payload_of(located_message, file)
         return located_message.message, self._decoded(self._stream(payload), payload)
@@ -153,7 +155,7 @@ class FramedPayload:
         return data
 
     def located(self, file: PositionalFile) -> EncodedPayload:
-        """The exact place of the compressed bytes; reads the message around them only. Raises ``ReadError``."""
+        """The exact place of the compressed bytes; only reads the rest of the message. Raises ``ReadError``."""
         return self._checked(self._locate(file), file)
 
     def _checked(self, located_message: LocatedMessage, file: PositionalFile) -> EncodedPayload:
@@ -174,7 +176,7 @@ class FramedPayload:
         message = located_message.message
         if message.encoding != messages.ENCODING_ARROW_IPC:
             raise ReadError(
-                f"a chunk has the encoding {message.encoding}; Arrow IPC (1) is the only one there is",
+                f"a chunk has the encoding {message.encoding}; only Arrow IPC (1) exists",
                 path=self.path,
                 offset=self.offset,
                 hint="The file is damaged, or the program that wrote it is faulty.",
@@ -324,7 +326,7 @@ class StoredChunk:
 
 
 RrdPayload = EncodedPayload | FramedPayload
-"""What the writer copies instead of encoding anew."""
+"""A payload that the writer copies without encoding it."""
 
 
 DIGEST_SIZE: Final = 16
@@ -341,13 +343,13 @@ def digest_of(data: bytes | memoryview) -> bytes:
 
 
 def check_digest(data: bytes | memoryview, digest: str) -> None:
-    """Raise ``ValueError`` if ``data`` has another digest than the hexadecimal ``digest``."""
+    """Raise ``ValueError`` unless ``data`` has the hexadecimal ``digest``."""
     if digest_of(data).hex() != digest:
         raise ValueError("it is not what was written: its digest differs")
 
 
 def message_digest(message: bytes | memoryview) -> bytes:
-    r"""The digest of an ``ArrowMsg``: of what follows its first field, the store.
+    r"""The digest of an ``ArrowMsg`` without its first field, the store.
 
     >>> one, other = b"\n\x03one", b"\n\x05other"
     >>> message_digest(one + b"chunk") == message_digest(other + b"chunk") == digest_of(b"chunk")
@@ -386,10 +388,9 @@ def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPayload(FramedPayload):
-    """A payload whose message must have ``digest``, unless that is empty; else reading it raises ``ReadError``.
+    """A payload whose message must have ``digest``, unless that is empty, and name ``store``, if given.
 
-    It must name ``store`` too, where that is known. Of a message that was written here it is known how many bytes it
-    expands to.
+    Otherwise reading raises ``ReadError``. ``uncompressed_size`` is known for messages that this process wrote.
     """
 
     digest: bytes = b""
@@ -398,7 +399,7 @@ class VerifiedPayload(FramedPayload):
 
     @classmethod
     def of(cls, path: str, entry: ChunkEntry, **fields: Any) -> Self:
-        """Return the payload of the chunk of ``entry`` in the file ``path``; ``fields`` are further ones."""
+        """Return the payload of the chunk of ``entry`` in the file ``path``; ``fields`` are further attributes."""
         return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **fields)
 
     def located(self, file: PositionalFile) -> EncodedPayload:
@@ -412,7 +413,7 @@ class VerifiedPayload(FramedPayload):
         )
 
     def digest_in(self, file: PositionalFile) -> bytes:
-        """The digest of the message, which is read and decoded, once. Raises ``ReadError``."""
+        """The digest of the message, which is read and decoded once. Raises ``ReadError``."""
         data = file.read(self.offset, self.size, what="a chunk")
         digest = message_digest(data)
         if self.digest and digest != self.digest:
@@ -456,9 +457,9 @@ _LEAST_RATIO: Final = 255
 def verified_after_store(
     message: memoryview, chunk_id: bytes, *, is_static: bool, digest: bytes, store: StoreEntry | None
 ) -> memoryview | None:
-    """Return the bytes behind a message's store if they are a writer's for this chunk, by its digest.
+    """Return the bytes after a message's store if their digest shows that chunkmill wrote them for this chunk.
 
-    Return None for a damaged message, and for one to be parsed first, as :meth:`VerifiedPayload.located` does. The
+    Return None for a damaged message, and for one that must be parsed first, as in :meth:`VerifiedPayload.located`. The
     message must name ``store``, if given, and have ``digest``, unless that is empty.
     """
     start = _store_size(message)
@@ -517,7 +518,7 @@ def _is_store(field: bytes) -> bool:
 
 
 def damaged_chunk(path: str, offset: int) -> ReadError:
-    """The error for a message that has another digest than it should."""
+    """The error for a message with an unexpected digest."""
     return ReadError(
         "a chunk is not what was written: its digest differs",
         path=path,

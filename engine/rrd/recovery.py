@@ -57,7 +57,7 @@ def scan_stores(file: PositionalFile) -> AnnouncedStores:
 
 
 def announced_first(path: str) -> list[StoreEntry]:
-    """The stores that a file announces before its first chunk, in its order: nearly always all of them.
+    """The stores that a file announces before its first chunk, in its order. These are nearly always all stores.
 
     Raises :class:`ReadError`.
     """
@@ -124,11 +124,11 @@ def _is_kept(metadata: dict[bytes, bytes] | None) -> bool:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """The report of a recovery: what was had of a file, and what was lost.
+    """The report of a recovery: the recovered and the lost data of a file.
 
-    ``whole_until`` is the byte up to which the file is a sequence of whole messages, ``size`` its size; ``reason`` says
-    what is there instead (None when the file ends well). ``damaged`` holds offset and reason of messages that were
-    whole but could not be read. ``last_times`` maps timelines to the latest time recovered, in nanoseconds or
+    ``whole_until`` is the byte up to which the file is a sequence of complete messages, ``size`` its size. ``reason``
+    describes the data after it (None if the file ends correctly). ``damaged`` has the offset and reason of complete
+    messages that could not be read. ``last_times`` maps timelines to the latest time recovered, in nanoseconds or
     sequence numbers.
     """
 
@@ -163,16 +163,16 @@ class RecoveryReport:
 
 
 class RecoveringFile:
-    """A cut or damaged RRD. Its footer is not looked at: the file is walked from its start.
+    """A truncated or damaged RRD.
 
-    Raises :class:`ReadError` only where the file is no RRD at all.
+    Its footer is ignored: the file is scanned from its start. Raises :class:`ReadError` only if the file is not an RRD.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
 
     def stores(self) -> list[StoreEntry]:
-        """Every store that a whole message announces or a whole chunk names."""
+        """Every store that a complete message announces or a complete chunk names."""
         with open_positional(self.path) as file:
             report = self._report(file)
             messages = list(_walk(file, report))
@@ -183,7 +183,7 @@ class RecoveringFile:
         return sorted(stores, key=lambda s: s.sort_key)
 
     def chunks(self, store: StoreEntry, report: RecoveryReport) -> Iterator[Chunk]:
-        """The whole chunks of ``store``, in the file's order; ``report`` is filled as they come."""
+        """The complete chunks of ``store``, in the file's order. Updates ``report``."""
         held = None if is_url(self.path) else held_file(self.path, None)
         with open_positional(self.path, held=held) as file:
             version = file.version if is_url(self.path) else f"{file.version}{GROWING}"

@@ -59,8 +59,8 @@ def _by_hand(source: int, target: int, offset: int, size: int) -> int:
 def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> None:
     """Append ``size`` bytes at ``offset`` of ``source`` at the position of the descriptor ``target``.
 
-    Uses the best way that the two file systems have. Raises :class:`ReadError` when the source ends early, and
-    ``OSError`` as the target does.
+    Uses the fastest method of the two file systems. Raises :class:`ReadError` if the source ends early, and the
+    ``OSError`` of the target.
     """
     ways: list[_Copy] = [_by_hand, _by_sendfile, _by_range]
     while size > 0:
@@ -84,7 +84,7 @@ def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> N
 
 
 def start_writing_back(handle: int, offset: int, size: int) -> None:
-    """Let the operating system begin to write its cache of a file, without waiting for it."""
+    """Start writing the operating system's cache of a file to disk, without waiting."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
 
@@ -271,68 +271,71 @@ def _shrank(path: str, offset: int) -> ReadError:
 
 @dataclass(frozen=True)
 class Listed:
-    """Messages, with the rows of a chunk table at their present place."""
+    """Messages, and their rows of a chunk table at their present place."""
 
     table: ChunkTable
 
     @property
     def chunks(self) -> int:
-        """Number of messages."""
+        """The number of messages."""
         return len(self.table)
 
     @property
     def rows(self) -> int:
-        """Rows of their chunks."""
+        """The number of rows of their chunks."""
         return int(self.table.num_rows.sum())
 
     def placed(self, store: StoreEntry, start: int) -> ChunkTable:  # noqa: ARG002 (it is that of the part)
-        """The same chunks in a file where their messages follow each other from byte ``start`` on."""
+        """The same chunks in a file with consecutive messages from byte ``start`` on."""
         return self.table.placed(start)
 
 
 @dataclass(frozen=True)
 class Run(Listed, ABC):
-    """Some messages of local files, with their rows of a footer. They belong to ``store`` there; pickles small."""
+    """Some messages of local files, with their rows of a footer.
+
+    In the files they belong to ``store``. It pickles small.
+    """
 
     store: StoreEntry
 
     def size_in(self, store: StoreEntry) -> int:
-        """Bytes that they take, with their frame headers, once they belong to ``store``."""
+        """The bytes of the messages with frame headers, if they belong to ``store``."""
         return int(self.sizes_in(store).sum()) + MESSAGE_HEADER_SIZE * self.chunks
 
     def placed(self, store: StoreEntry, start: int) -> ChunkTable:
-        """The same chunks in a file where they are from byte ``start`` on, and belong to ``store``."""
+        """The same chunks in a file, from byte ``start`` on, if they belong to ``store``."""
         return self.table.placed(start, self.sizes_in(store))
 
     @abstractmethod
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
         """Append the messages at the position of the descriptor ``target``, ``start`` bytes into its file.
 
-        False where they are not where they should, or can't be copied without being parsed; then nothing is
-        written. Raises :class:`ReadError` where a source ends before, :class:`WriteError` for ``destination``.
+        Return False, and write nothing, if messages are not at their places or must be parsed. Raises
+        :class:`ReadError` if a source ends early, :class:`WriteError` for ``destination``.
         """
 
     def fields(self, store: StoreEntry) -> tuple[bytes, bytes]:
-        """Return the first bytes of each message, at its source and in ``store``."""
+        """Return the first bytes of each message, in its source and in ``store``."""
         return store_field(self.store.to_message()), store_field(store.to_message())
 
     def sizes_in(self, store: StoreEntry) -> Numbers:
-        """The messages' lengths once they belong to ``store``."""
+        """The lengths of the messages if they belong to ``store``."""
         before, after = self.fields(store)
         return (self.table.sizes.astype(np.int64) + len(after) - len(before)).astype(np.uint64)
 
 
 @dataclass(frozen=True)
 class FileRun(Run):
-    """Some messages of the file ``path`` of that version, in its order, with their rows of its footer."""
+    """Some messages of a version of the file ``path``, in its order, with their rows of the footer."""
 
     path: str
     version: str | None = None
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
-        """As :meth:`Run.copy`; False where messages are not in the file as its footer has them.
+        """Like :meth:`Run.copy`; False if the file's messages differ from its footer.
 
-        Raises :class:`ReadError` too for a message that has another digest than it should.
+        Also raises :class:`ReadError` for a message with an unexpected digest.
         """
         before, after = self.fields(store)
         try:
@@ -349,7 +352,7 @@ class FileRun(Run):
         return True
 
     def lies_as_listed(self, source: PositionalFile | None = None) -> bool:
-        """Return True if the messages are in the file as in its footer, and so can be copied without being parsed."""
+        """Return True if the file's messages agree with its footer, so that they can be copied without parsing."""
         try:
             if source is None:
                 with open_positional(self.path, self.version) as opened:
@@ -362,7 +365,7 @@ class FileRun(Run):
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """Neighbours in a run: the rows from ``start`` to before ``stop``."""
+    """Neighbouring rows of a run: from ``start`` (inclusive) to ``stop`` (exclusive)."""
 
     run: FileRun
     start: int
@@ -370,7 +373,7 @@ class RunRows:
 
     @property
     def sizes(self) -> Numbers:
-        """Their lengths, where they are."""
+        """The lengths of the messages in their files."""
         return self.run.table.sizes[self.start : self.stop]
 
 
@@ -379,11 +382,11 @@ _MOST_FILES: Final = 64
 
 @dataclass(frozen=True)
 class VerifiedRun(Run):
-    """Messages in any order, each in the file that its row names. All have digests."""
+    """Messages in any order, each in the file named in its row. All have digests."""
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> VerifiedRun | None:
-        """Return the messages of ``chunks``, or None unless they all are in few files of one store, written here."""
+        """Return the messages of ``chunks``, or None unless all are in few files of one store, written by chunkmill."""
         payloads: list[VerifiedPayload] = []
         entries: list[ChunkEntry] = []
         for chunk in chunks:
@@ -399,7 +402,7 @@ class VerifiedRun(Run):
         return cls(ChunkTable.of(entries, paths), store)
 
     def divided(self, most: int) -> list[VerifiedRun]:
-        """The same messages in runs of about equal size, of no more than about ``most`` bytes each."""
+        """The same messages in runs of about equal size, each of about ``most`` bytes at most."""
         return [replace(self, table=table) for table in self.table.divided(most)]
 
     def chunks_there(self) -> Iterator[Chunk]:
@@ -411,9 +414,9 @@ class VerifiedRun(Run):
             yield Chunk.lazy(entry.header, payload)
 
     def copy(self, target: int, start: int, store: StoreEntry, *, destination: str) -> bool:
-        """As :meth:`Run.copy`; False where a file is missing.
+        """Like :meth:`Run.copy`; False if a file is missing.
 
-        Raises :class:`ReadError` too for a message that has another digest than it should.
+        Also raises :class:`ReadError` for a message with an unexpected digest.
         """
         before, after = self.fields(store)
         which, paths = self.table.part_codes
@@ -433,7 +436,7 @@ class VerifiedRun(Run):
 
 
 TAIL_SIZE: Final = 22
-"""Bytes after the payload: the chunk id (fields of 20 bytes) and whether the chunk is static."""
+"""The bytes after the payload: the chunk id (fields of 20 bytes) and the static flag."""
 
 _MOST_AFTER_STORE: Final = 26
 _LZ4_MAX_RATIO: Final = 255

@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[Any]
 
 MOST_ELEMENTS: Final = 16
-"""The size of lists up to which each element is a leaf of its own."""
+"""The size of lists up to which each element is a separate leaf."""
 
 _MOST_LEAVES: Final = 64
 """Leaves of a component; others have no statistics."""
@@ -72,11 +72,12 @@ _HAS_NAN: Final = 1
 
 
 class LeafStatistics(NamedTuple):
-    """Statistics of a leaf in some chunks: of each chunk those of its zone, so its own values may be fewer.
+    """Statistics of a leaf in some chunks.
 
-    A chunk that is not ``is_known`` may have any values. Values that are neither null nor NaN are from ``low`` to
-    ``high``; without any, ``low`` is larger. ``num_values`` are not null. ``nulls`` counts null values and rows without
-    one. ``texts`` are all that there are; None if they are not listed.
+    Each chunk has the statistics of its zone, which may have more values. If ``is_known`` is false, a chunk may have
+    any values. Values that are neither null nor NaN are from ``low`` to ``high``; without such values, ``low`` is
+    larger. ``num_values`` counts values that are not null, ``nulls`` null values and rows without a value. ``texts``
+    are all texts, or None if they are not listed.
     """
 
     is_known: Mask
@@ -89,7 +90,7 @@ class LeafStatistics(NamedTuple):
 
     @classmethod
     def unknown(cls, chunks: int) -> LeafStatistics:
-        """Those of chunks of which nothing is known."""
+        """The statistics of chunks with unknown values."""
         none = np.zeros(chunks, np.bool_)
         return cls(
             none,
@@ -118,7 +119,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def field_path(name: str) -> str:
-    """The part of a path that is a field of a struct.
+    """The part of a path for a field of a struct.
 
     >>> field_path("x"), field_path("a b")
     ('.x', '."a b"')
@@ -597,7 +598,7 @@ class PieceStatistics:
             raise ValueError(f"its cells have {len(cells):,} bytes instead of {offset:,}")
         zones = np.concatenate([self._fields["member_zone"], self._fields["zone"]])
         if len(zones) and zones.max() >= counts["member"]:
-            raise ValueError("a cell is of a zone without a chunk")
+            raise ValueError("a cell has a zone without a chunk")
 
     @property
     def leaves(self) -> list[tuple[str, str]]:

@@ -42,7 +42,7 @@ from .chunk_table import Integers, Numbers
 from .payloads import DIGEST_SIZE, check_digest, digest_of
 from .statistics import LeafStatistics, PieceStatistics, StatisticsWriter
 
-_HINT: Final = "The times are made anew by compaction or maintenance of the store."
+_HINT: Final = "Compact or maintain the store to create the times again."
 _WHAT: Final = "times of chunks"
 
 States = npt.NDArray[np.uint8]
@@ -51,7 +51,7 @@ Line = tuple[str, TimelineKind]
 
 
 class Validity(IntEnum):
-    """The validity of a component in a row: it is null, or not there; an empty list; or a list of values."""
+    """The validity of a component in a row: null or missing, an empty list, or a list of values."""
 
     NULL = 0
     EMPTY = 1
@@ -59,11 +59,11 @@ class Validity(IntEnum):
 
 
 MIXED: Final = 3
-"""The state of a component of a chunk whose rows differ in validity."""
+"""The state of a component in a chunk whose rows differ in validity."""
 
 
 ID_HALVES: Final = np.dtype(">u8")
-"""Of each row id two, which ascend as the ids do."""
+"""The type of the two halves of a row id, which sort like the ids."""
 _VALUES: Final = int(Validity.VALUES), None
 
 
@@ -87,17 +87,17 @@ def validity_of(values: pa.ListArray) -> tuple[int, States | None]:
 
 
 class ByChunk(NamedTuple):
-    """Values of chunks, one chunk behind the other: those of chunk ``i`` from ``ends[i]`` to before ``ends[i + 1]``."""
+    """Values of chunks, chunk after chunk. Those of chunk ``i`` are from ``ends[i]`` to ``ends[i + 1]`` (exclusive)."""
 
     values: npt.NDArray[Any]
     ends: Integers
 
 
 ABOUT: Final = b"chunkmill:times"
-"""What the schema of a piece says of its components and timelines, as JSON."""
+"""The metadata key for the components and timelines of a piece, as JSON."""
 
 PART_MAGIC: Final = b"CMTIMES2"
-"""The end of a part with times: a message never ends so, but with whether its chunk is static, which is 0 or 1."""
+"""The end of a part with times. No message ends like this: its last byte is 0 or 1, the static flag."""
 PART_END: Final = struct.Struct(f"<Q{DIGEST_SIZE}s{len(PART_MAGIC)}s")
 
 # --- the directory
@@ -109,7 +109,7 @@ _COUNTS: Final = struct.Struct("<II")
 
 @dataclass(frozen=True)
 class TimesDirectory:
-    """The pieces of times, by their offsets from where the times begin, and where each chunk is: piece and place."""
+    """The pieces of times, by their offsets from the start of the times, and the piece and place of each chunk."""
 
     offsets: Integers
     sizes: Integers
@@ -118,22 +118,22 @@ class TimesDirectory:
 
     @property
     def size(self) -> int:
-        """Bytes of all pieces, which follow each other."""
+        """The bytes of all pieces, which are consecutive."""
         return int(self.sizes.sum())
 
     @property
     def has_statistics(self) -> bool:
-        """Whether there are statistics of all chunks."""
+        """Whether all chunks have statistics."""
         return bool((self.statistics_of(np.unique(self.places[:, 0])) >= 0).all())
 
     def statistics_of(self, pieces: Integers) -> Integers:
-        """The pieces with the statistics of the chunks of some pieces; -1 if there are none."""
+        """The pieces with the statistics of the chunks of some pieces; -1 for a piece without statistics."""
         behind = pieces + 1
         has_some = (behind < len(self.sizes)) & ~np.isin(behind, self.places[:, 0])
         return np.where(has_some, behind, -1)
 
     def to_bytes(self) -> bytes:
-        """The directory as it is stored after its pieces."""
+        """The bytes of the directory, which are stored after its pieces."""
         pieces = np.empty(len(self.sizes), dtype=_PIECE)
         pieces["offset"], pieces["size"] = self.offsets, self.sizes
         pieces["digest"] = np.frombuffer(b"".join(self.digests), dtype=f"V{DIGEST_SIZE}")
@@ -160,9 +160,9 @@ class TimesDirectory:
 
     @classmethod
     def joined(cls, parts: Sequence[TimesDirectory], order: Integers) -> TimesDirectory:
-        """One directory of the pieces of all parts, one part behind the other.
+        """One directory of the pieces of all parts, part after part.
 
-        ``order`` gives for each chunk its place among those of all parts.
+        ``order`` has the place of each chunk among the chunks of all parts.
         """
         starts = np.cumsum([0, *(part.size for part in parts)])
         counts = np.cumsum([0, *(len(part.sizes) for part in parts)])
@@ -188,9 +188,10 @@ def directory_size(tail: bytes) -> int:
 
 @dataclass
 class Times:
-    """The times of a recording's chunks, which are numbered as in its manifest. Pieces are read when they are needed.
+    """The times of a recording's chunks, which are numbered as in its manifest.
 
-    They are in the file ``path`` from byte ``start`` on. Raises ``ReadError`` for bytes that are not what was written.
+    Pieces are read on first use. They are in the file ``path`` from byte ``start`` on. Raises ``ReadError`` for damaged
+    bytes.
     """
 
     path: str
@@ -209,7 +210,7 @@ class Times:
                 tail = file.read(at, start + size - at, what=_WHAT)
                 length = directory_size(tail)
                 if length > size:
-                    raise ValueError("its directory is larger than it is")
+                    raise ValueError("its directory is larger than the times")
                 if length > len(tail):
                     tail = file.read(start + size - length, length, what=_WHAT)
                 data = tail[len(tail) - length :]
@@ -222,7 +223,7 @@ class Times:
         return len(self.directory.places)
 
     def num_rows(self, chunks: Integers | None = None) -> Integers:
-        """The rows of chunks, by default of all."""
+        """The numbers of rows of chunks, by default of all."""
         counts = [piece.shapes[at, 0] for piece, at in self._runs(chunks)]
         return np.concatenate(counts) if counts else np.empty(0, np.int64)
 
@@ -237,20 +238,20 @@ class Times:
         return list(dict.fromkeys(line for piece, _ in self._runs(chunks) for line in piece.lines))
 
     def index(self, name: str, kind: TimelineKind, chunks: Integers | None = None) -> ByChunk:
-        """Return the values of an index column, as ``int64`` in its units; none for a chunk without it."""
+        """Return the values of an index column, as ``int64`` in its units; no values for a chunk without the index."""
         return _joined([piece.index((name, kind), at) for piece, at in self._runs(chunks)], np.int64)
 
     def validity(self, component: str, chunks: Integers | None = None) -> ByChunk:
-        """The :class:`Validity` of a component in each row, as ``uint8``; null where its chunk does not have it."""
+        """The :class:`Validity` of a component in each row, as ``uint8``; null if the chunk lacks the component."""
         return _joined([piece.validity(component, at) for piece, at in self._runs(chunks)], np.uint8)
 
     def states(self, component: str, chunks: Integers | None = None) -> States:
-        """The :class:`Validity` of a component in each chunk, or ``MIXED`` where its rows differ."""
+        """The :class:`Validity` of a component in each chunk, or ``MIXED`` if its rows differ."""
         states = [piece.states(component, at) for piece, at in self._runs(chunks)]
         return np.concatenate([np.empty(0, np.uint8), *states])
 
     def statistics(self, component: str, path: str, chunks: Integers) -> LeafStatistics:
-        """The statistics of a leaf in some chunks; one without the component has no values, and is not known."""
+        """The statistics of a leaf in some chunks. A chunk without the component has no values, and is not known."""
         leaf = LeafStatistics.unknown(len(chunks))
         places = self.directory.places[chunks]
         pieces = np.unique(places[:, 0])
@@ -294,7 +295,7 @@ class Times:
 
     def _within(self, number: int, at: Integers) -> Integers:
         if int(at.max(initial=0)) >= len(self._pieces[number].shapes):
-            raise _unreadable(self.path, self.start, ValueError("a chunk has a location outside of the file"))
+            raise _unreadable(self.path, self.start, ValueError("the location of a chunk is outside the file"))
         return at
 
     def _load(self, numbers: Iterable[int]) -> None:
@@ -335,7 +336,7 @@ class Times:
 
     @classmethod
     def in_part(cls, path: str) -> Times | None:
-        """Return the times at the end of a part, in the order of its chunks, or None if it has none."""
+        """Return the times at the end of a part, in the order of its chunks, or None if it has no times."""
         with open_positional(path, NEVER_CHANGES) as file:
             at = max(file.size - PART_END.size, 0)
             end = file.read(at, file.size - at, what=_WHAT)
@@ -345,7 +346,7 @@ class Times:
         return cls.open(path, NEVER_CHANGES, at - size, size, digest.hex()) if size else None
 
     def expect(self, number: int, data: ChunkData) -> None:
-        """Compare a chunk with its times here. Raises ``ReadError`` if they differ."""
+        """Compare a chunk with its stored times. Raises ``ReadError`` if they differ."""
         at = np.array([number], dtype=np.int64)
         pairs = np.frombuffer(data.row_ids.buffers()[1] or b"", ID_HALVES, 2 * data.num_rows, 16 * data.row_ids.offset)
         ids = self.row_ids(at)
@@ -361,8 +362,8 @@ class Times:
             raise self.unlike(data)
 
     def unlike(self, data: ChunkData) -> ReadError:
-        """Return the error for a chunk with other times than here."""
-        return _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has others"))
+        """Return the error for a chunk with other times than stored."""
+        return _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has other times"))
 
     def check(self) -> None:
         """Read and decode all pieces. Raises ``ReadError`` for a damaged one."""
@@ -371,7 +372,7 @@ class Times:
         self._load_statistics(numbers[numbers >= 0].tolist())
 
     def read_pieces(self) -> bytes:
-        """The bytes of all pieces, as they are there."""
+        """The stored bytes of all pieces."""
         with open_positional(self.path, self.version) as file:
             return file.read(self.start, self.directory.size, what=_WHAT)
 
@@ -498,14 +499,14 @@ def _joined(parts: Sequence[ByChunk], dtype: npt.DTypeLike) -> ByChunk:
 
 
 PIECE_ROWS: Final = 1 << 18
-"""Rows after which a piece ends, at the end of a chunk."""
+"""The number of rows after which a piece ends, at the end of a chunk."""
 
 
 class TimesWriter:
-    """Collects the times of chunks, in the order in which they are given, and makes pieces of them.
+    """Collects the times of chunks, in the given order, and writes them in pieces.
 
-    What is kept takes 16 bytes a row and 8 for each of its timelines until the piece ends, and the values of the last
-    chunks, until they are reduced to statistics.
+    Until a piece ends, it takes 16 bytes a row and 8 for each timeline, and the values of the last chunks until they
+    are reduced to statistics.
     """
 
     def __init__(self) -> None:
@@ -525,7 +526,7 @@ class TimesWriter:
         self._mixed: list[States] = []
 
     def add(self, data: ChunkData, held: int = 0) -> None:
-        """Take note of a chunk, each of whose columns holds ``held`` bytes of a stream; 0: only its own."""
+        """Add a chunk. Each of its columns holds ``held`` bytes of a stream; 0: only its own bytes."""
         rows, ids = data.num_rows, data.row_ids
         number = len(self._shapes)
         if rows:
@@ -547,7 +548,7 @@ class TimesWriter:
             self._close()
 
     def finish(self) -> tuple[list[bytes], TimesDirectory]:
-        """Return the pieces, and their directory, with chunks in the order of their arrival."""
+        """Return the pieces, and their directory, with chunks in the order of :meth:`add`."""
         if self._shapes:
             self._close()
         counts = np.array(self._counts, dtype=np.int64)
@@ -601,7 +602,7 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def part_end(times: TimesWriter | None) -> list[bytes]:
-    """Return the last bytes of a part with the times of its chunks; with None: of a part without times."""
+    """Return the last bytes of a part with the times of its chunks, or, with None, of a part without times."""
     if times is None:
         return [PART_END.pack(0, bytes(DIGEST_SIZE), PART_MAGIC)]
     pieces, times_directory = times.finish()

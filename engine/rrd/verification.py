@@ -40,7 +40,7 @@ class Verification:
     more_faults: int = 0
 
     def checked(self) -> Self:
-        """Return this result if there is no fault; otherwise raise the first fault, a :class:`ReadError`."""
+        """Return this result if there is no fault. Otherwise raise the first fault, a :class:`ReadError`."""
         if self.faults:
             raise self.faults[0]
         return self
@@ -56,7 +56,7 @@ class Findings:
         self._digests: int | None = None
 
     def count(self, *, chunks: int = 1, rows: int, digests: int | None = None) -> None:
-        """Count what could be read."""
+        """Count readable chunks and rows."""
         with self._lock:
             self._chunks += chunks
             self._rows += rows
@@ -64,7 +64,7 @@ class Findings:
                 self._digests = (self._digests or 0) + digests
 
     def fault(self, error: ReadError) -> None:
-        """Note a fault."""
+        """Add a fault."""
         with self._lock:
             if len(self._faults) < _MOST_FAULTS:
                 self._faults.append(error)
@@ -73,7 +73,7 @@ class Findings:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note a ``ReadError`` in the block as a fault, unless the file is missing or may be read later."""
+        """Add a ``ReadError`` in the block as a fault, unless the file is missing or the error is transient."""
         try:
             yield
         except SourceMissingError:
@@ -84,7 +84,7 @@ class Findings:
             self.fault(error)
 
     def add(self, other: Verification) -> None:
-        """Add what was found elsewhere."""
+        """Add the findings of another verification."""
         self.count(chunks=other.chunks, rows=other.rows, digests=other.digests)
         for error in other.faults:
             self.fault(error)
@@ -107,17 +107,16 @@ Told = Mapping[int, Sequence[tuple[StoreEntry, ChunkEntry]]]
 
 
 Look = Callable[[int, ChunkData], None]
-"""A look at a decoded chunk, whose message is at this offset; raises ``ReadError`` where it is not as it should be."""
+"""A check of a decoded chunk, whose message is at this offset. Raises ``ReadError`` for a fault."""
 
 
 def verify_file(path: str | PathLike[str], claims: Told | None = None, look: Look | None = None) -> Verification:
-    """Read and decode every chunk of an RRD, and compare it with its footer; reads a few megabytes at a time.
+    """Read and decode every chunk of an RRD, a few megabytes at a time, and compare it with its footer.
 
-    A chunk has the digest that the footer has for it, is in a message that the footer's manifest of its store lists,
-    and has the id, entity, rows, times and components of that manifest; every store is announced; messages follow each
-    other to the end message, and the footer has its checksum. ``claims`` are another file's entries for chunks of this
-    one, and ``look`` sees those chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if
-    there is no file.
+    It checks that each chunk has the digest, message, id, entity, rows, times and components in the footer's manifest
+    of its store; that every store is announced; that messages are consecutive up to the end message; and that the
+    footer has its checksum. ``claims`` are another file's entries for chunks of this file, and ``look`` checks those
+    chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if there is no file.
     """
     return _Verifying(fspath(path), look).run(claims or {})
 
@@ -173,7 +172,7 @@ class _Verifying:
         for store, entry in said:
             place = places.get(entry.offset)
             if (place is None and entry.offset < walked) or (place is not None and place.size != entry.size):
-                self._wrong(entry.offset, f"no chunk of {store.text} of {entry.size:,} bytes is here")
+                self._wrong(entry.offset, f"there is no chunk of {store.text} with {entry.size:,} bytes is here")
             else:
                 place = places.setdefault(entry.offset, _Place(entry.offset, entry.size))
                 place.claims.append((store, entry))
@@ -192,7 +191,7 @@ class _Verifying:
                     with self._findings.noting():
                         self._announced.add(announced_by(file, message, self._legacy))
                 elif message.kind == MessageKind.END and message.size and has_footer and read_footer(file) is None:
-                    self._wrong(message.offset, "there is a footer, but the file does not end as one that has one")
+                    self._wrong(message.offset, "there is a footer, but the end of the file does not refer to it")
             end = file.size
         return max((place.offset + place.size for place in places.values()), default=0) if end is None else end
 
@@ -226,9 +225,9 @@ class _Verifying:
         header = Chunk.from_data(data).header
         for named, claim in place.claims:
             if named != owner:
-                raise self._error(place.offset, f"a chunk of {owner.text} is where one of {named.text} should")
+                raise self._error(place.offset, f"a chunk of {owner.text} is in the place of one of {named.text}")
             if claim.digest and entry.digest and claim.digest != entry.digest:
-                raise self._error(place.offset, "two digests are recorded for this chunk, and they differ")
+                raise self._error(place.offset, "two recorded digests of this chunk differ")
             otherwise = difference(header, claim.header)
             if otherwise is not None:
                 raise self._error(place.offset, otherwise)
@@ -239,7 +238,7 @@ class _Verifying:
     def _expect_announced(self, store: StoreEntry, offset: int | None) -> None:
         if store not in self._announced and store not in self._unannounced:
             self._unannounced.add(store)
-            self._wrong(offset, f"the file never announces {store.text}, of which it has chunks")
+            self._wrong(offset, f"the file has chunks of {store.text}, but does not announce it")
 
     def _wrong(self, offset: int | None, what: str) -> None:
         self._findings.fault(self._error(offset, what))

@@ -56,9 +56,8 @@ _KERNEL_COPY_SIZE: Final = 1 << 18
 class Output:
     """Appends to ``file`` (or an upload) from its current position, many pieces at a time.
 
-    ``position`` counts the bytes since then. Pieces are held until then, not copied: they must not be changed.
-
-    Failures are raised as ``NoSpaceError`` or ``WriteError`` that name ``path``.
+    ``position`` counts the appended bytes. Pieces are held until they are written, without a copy: do not change them.
+    Failures raise ``NoSpaceError`` or ``WriteError`` with ``path``.
     """
 
     __slots__ = ("_fd", "_file", "_held", "_pieces", "_sent", "path", "position")
@@ -86,7 +85,7 @@ class Output:
             self.flush()
 
     def copy(self, source: PositionalFile, offset: int, size: int, *, what: str, many: int | None = None) -> None:
-        """Append ``size`` bytes of ``source``; when they are many, the kernel (or a store: ``many``) copies them."""
+        """Append ``size`` bytes of ``source``. The kernel copies large ranges, or an object store does (``many``)."""
         if isinstance(self._file, Upload) and size >= (many or SMALLEST_PART) and not source.is_local:
             self.flush()
             if self._file.copy(ObjectUrl.of(source.path), source.version, offset, size):
@@ -105,7 +104,7 @@ class Output:
         self.position += size
 
     def skip(self, size: int) -> None:
-        """Pass over bytes that another wrote into the file."""
+        """Skip bytes that another writer wrote into the file."""
         self.flush()
         assert self._fd is not None
         os.lseek(self._fd, size, os.SEEK_CUR)
@@ -118,11 +117,11 @@ class Output:
         return self._fd
 
     def wrote(self, size: int) -> None:
-        """Count bytes that another wrote at the descriptor's position, after a :meth:`flush`."""
+        """Count bytes that another writer wrote at the descriptor's position, after a :meth:`flush`."""
         self.position += size
 
     def flush(self) -> None:
-        """Hand everything written so far to the operating system."""
+        """Pass all written bytes to the operating system."""
         if not self._pieces:
             return
         pieces, self._pieces, size, self._held = self._pieces, [], self._held, 0
@@ -137,7 +136,7 @@ class Output:
                     rest = rest[os.write(self._fd, rest) :]
 
     def write_back(self) -> None:
-        """Let the operating system begin to write to the disk, so that :meth:`sync` takes less."""
+        """Start writing to the disk, so that :meth:`sync` takes less time."""
         if self._fd is not None:
             self.flush()
             size, self._sent = self.position - self._sent, self.position
@@ -177,11 +176,11 @@ class _OpenStore:
 
 
 class RrdWriter:
-    """Writes one RRD, of any number of stores, to a path or a binary file at the position where the stream is to begin.
+    """Writes one RRD, of any number of stores, to a path, or to a binary file from its current position.
 
-    Guarantee: nothing but a :meth:`finish` that returned makes a whole file; what a path opened is closed by it, by
-    :meth:`close` and by leaving a ``with`` block. Chunks of a store are in the order they were given. Replacing a
-    file atomically is the caller's job. Raises :class:`WriteError`, of it :class:`NoSpaceError` for a full disk.
+    Guarantee: only a finished :meth:`finish` gives a complete file. It closes a file that was opened from a path, as do
+    :meth:`close` and the end of a ``with`` block. Chunks of a store are in the given order. The caller must replace
+    files atomically. Raises :class:`WriteError`; for a full disk :class:`NoSpaceError`.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -214,11 +213,11 @@ class RrdWriter:
 
     @property
     def position(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written so far."""
         return self._out.position
 
     def begin_store(self, store: StoreEntry, source: str = "chunkmill") -> None:
-        """Announce a store, before its first chunk; ``source`` is who recorded it. A second time does nothing."""
+        """Announce a store, before its first chunk. ``source`` is the recorder. Repeated calls do nothing."""
         if store in self._stores:
             return
         if not store.application_id:
@@ -235,7 +234,7 @@ class RrdWriter:
         self._stores[store] = _OpenStore(writer, TimelineRegister(self.path))
 
     def append(self, store: StoreEntry, chunk: Chunk) -> ChunkEntry:
-        """Write one chunk of a store that was begun."""
+        """Write one chunk of a store of :meth:`begin_store`."""
         opened = self._opened_store(store)
         opened.timelines.add((t.name, t.kind) for t in chunk.header.timelines)
         entry = opened.writer.append(chunk)
@@ -243,7 +242,7 @@ class RrdWriter:
         return entry
 
     def messages(self, store: StoreEntry) -> MessageWriter:
-        """Return the writer of the chunks of an open store; :meth:`adopt` then notes them, with a size of 0."""
+        """Return a writer of the chunks of an open store. Then add these by :meth:`adopt`, with a size of 0."""
         return self._opened_store(store).writer
 
     def append_part(
@@ -254,10 +253,10 @@ class RrdWriter:
         offset: int = 0,
         size: int | None = None,
     ) -> list[ChunkEntry]:
-        """Copy ``size`` bytes (by default all) from ``offset`` of a part, which are the framed messages of ``entries``.
+        """Copy ``size`` bytes (by default all) from ``offset`` of a part: the framed messages of ``entries``.
 
-        The part was written by a :class:`MessageWriter` for the same store; offsets of ``entries`` are those in the
-        part; given back are those in this file. The kernel copies, nothing is decoded.
+        The part must be written by a :class:`MessageWriter` for the same store. ``entries`` have offsets in the part;
+        the returned entries have offsets in this file. The kernel copies, without decoding.
         """
         opened = self._opened_store(store)
         for entry in entries:
@@ -282,7 +281,7 @@ class RrdWriter:
         opened.add(chunks)
 
     def adopt(self, store: StoreEntry, chunks: ChunkTable | Sequence[ChunkEntry], size: int) -> None:
-        """Take the next ``size`` bytes, which another wrote into the file, as the framed messages of ``chunks``."""
+        """Add the next ``size`` bytes, written by another writer, as the framed messages of ``chunks``."""
         opened = self._opened_store(store)
         self._out.skip(size)
         if isinstance(chunks, ChunkTable):
@@ -293,14 +292,14 @@ class RrdWriter:
         opened.entries += chunks
 
     def flush(self) -> None:
-        """Hand everything written so far to the operating system."""
+        """Pass all written bytes to the operating system."""
         self._out.flush()
 
     def finish(self) -> None:
         """Write the footer, and wait until everything is on the disk.
 
-        A recording with a component that has no name has no footer: its columns there would be called like those of
-        timelines, and neither Rerun nor this reader take that. Such a file is read whole.
+        A recording with a component without a name gets no footer, because its columns would have the names of timeline
+        columns, which neither Rerun nor chunkmill can read. Such a file is read completely.
         """
         tables = {store: opened.whole() for store, opened in self._stores.items()}
         if all(descriptor.component for table in tables.values() for descriptor in table.components.descriptors):
@@ -317,7 +316,7 @@ class RrdWriter:
         self.close()
 
     def close(self) -> None:
-        """Close without finishing: the file, if this writer opened it, and the sources that were copied from."""
+        """Close without finishing: the file, if this writer opened it, and the sources of copies."""
         for opened in self._stores.values():
             opened.writer.release()
         if self._opened is not None:
@@ -339,7 +338,7 @@ class RrdWriter:
         try:
             return self._stores[store]
         except KeyError:
-            raise UsageError(f"{store.text} was not begun", hint="Call begin_store first.") from None
+            raise UsageError(f"{store.text} was not announced", hint="Call begin_store first.") from None
 
 
 def _manifest_field(manifest: bytes) -> bytes:
@@ -361,14 +360,13 @@ _JOINED: Final = 1 << 16
 class MessageWriter:
     """Appends chunks of ``store`` to ``file``, from its current position; the output is a part of an RRD.
 
-    Guarantee: chunks are in the order they were given. A chunk nobody has touched since it was read from an RRD
-    keeps its compressed bytes; the kernel copies them. Call :meth:`flush` at the end. Errors name ``path``.
+    Guarantee: chunks are in the given order. An unchanged chunk of an RRD keeps its compressed bytes; the kernel copies
+    them. Call :meth:`flush` at the end. Errors name ``path``.
 
-    Entries have the digests of their messages, made of the bytes that are handed on for writing: nothing need be read
-    again afterwards. One that the kernel copies has none, as it is not read; with ``digests`` it is.
-
-    With ``times``, which needs ``digests``, :meth:`flush` ends the part with the times of its chunks
-    (:meth:`Times.in_part`); a chunk that keeps its bytes is decoded for it. Where one cannot be, the part has none.
+    Entries have the digests of their messages, computed from the bytes to write. Messages that the kernel copies are
+    not read, and have no digest, unless ``digests`` is true. With ``times``, which needs ``digests``, :meth:`flush`
+    ends the part with the times of its chunks (:meth:`Times.in_part`). Copied chunks are decoded for this; if one
+    cannot be decoded, the part has no times.
     """
 
     def __init__(
@@ -422,11 +420,11 @@ class MessageWriter:
 
     @property
     def takes_runs(self) -> bool:
-        """Return True if :meth:`append_run` can be used: it needs a file with a descriptor."""
+        """Return True if the file has a descriptor, which :meth:`append_run` needs."""
         return self._out.handle is not None
 
     def append_run(self, run: RunRows) -> int:
-        """Copy messages as they are, but for the store they name; gives where they begin now, frame header and all."""
+        """Copy messages unchanged except for their store. Return their new position, including the frame header."""
         table, start = run.run.table, self._out.position
         before, after = self._fields_of(run.run)
         rows = slice(run.start, run.stop)
@@ -444,16 +442,16 @@ class MessageWriter:
 
     @property
     def out(self) -> Output:
-        """The output that is written to; something else may be written between two chunks."""
+        """The output. You may write other data between two chunks."""
         return self._out
 
     @property
     def position(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written so far."""
         return self._out.position
 
     def flush(self) -> None:
-        """Hand everything to the operating system, and close what was copied from."""
+        """Pass all bytes to the operating system, and close the sources of copies."""
         if self._has_times:
             self._has_times = False
             for piece in part_end(self._times):
@@ -462,7 +460,7 @@ class MessageWriter:
         self.release()
 
     def release(self) -> None:
-        """Close the file that payloads were last copied from."""
+        """Close the last source of copied payloads."""
         if self._source is not None:
             self._source.close()
             self._source = self._copier = None
@@ -546,7 +544,7 @@ class MessageWriter:
 
 
 class WrittenChunks:
-    """Collects what was written into one part, of one store: chunks one by one, and runs that were passed on."""
+    """Collects the chunks written into one part of one store, single ones and copied runs."""
 
     def __init__(self, store: StoreEntry) -> None:
         self.entries: list[ChunkEntry] = []
@@ -557,23 +555,23 @@ class WrittenChunks:
         self._runs: list[tuple[RunRows, int]] = []
 
     def add(self, entry: ChunkEntry) -> None:
-        """One more chunk."""
+        """Add a chunk."""
         self.entries.append(entry)
         self.count(entry.header.num_rows)
 
     def count(self, rows: int) -> None:
-        """Count one more chunk, described elsewhere."""
+        """Count a chunk that is described elsewhere."""
         self.chunks += 1
         self.rows += rows
 
     def add_run(self, run: RunRows, position: int) -> None:
-        """Messages that begin at ``position``."""
+        """Add messages that begin at ``position``."""
         self._runs.append((run, position))
         self.chunks += run.stop - run.start
         self.rows += int(run.run.table.num_rows[run.start : run.stop].sum())
 
     def take(self) -> ChunkTable:
-        """A row for each, in the order of the part; none is left."""
+        """Return and remove the rows of all chunks, in the order of the part."""
         passed = [
             run.run.table.slice(run.start, run.stop).placed(
                 position, run.run.sizes_in(self._store)[run.start : run.stop]
@@ -585,6 +583,6 @@ class WrittenChunks:
         return ChunkTable.concat(tables).ordered() if passed else ChunkTable.concat(tables)
 
     def take_entries(self) -> list[ChunkEntry]:
-        """The same as entries."""
+        """Like :meth:`take`, as entries."""
         entries, self.entries = (self.take().entries() if self._runs else self.entries), []
         return entries

@@ -39,7 +39,7 @@ def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
     names = list(schema.names)
     for name, given in transforms.items():
         if not isinstance(name, str):
-            raise TypeError(f"the name of a column is text, not {name!r}")
+            raise TypeError(f"the name of a column must be text, not {name!r}")
         if name in names:
             raise UsageError(f"Invalid input, Column {name} already exists in the dataset")
         names.append(name)
@@ -88,16 +88,16 @@ def altered(
             raise UsageError("`virtual_column` is an older name of `udf`: give one of them")
         if not given:
             if "input_columns" in alteration:
-                raise UsageError("input_columns are those of a udf, and none is given")
+                raise UsageError("input_columns needs udf=, which is missing")
             if alteration.keys() == {"path"}:
-                raise UsageError(f"nothing of {path!r} is to be changed", hint=f"Give {', '.join(_ALTERED[1:])}.")
+                raise UsageError(f"no change of {path!r} is given", hint=f"Give {', '.join(_ALTERED[1:])}.")
             _check_alone(schema, path)
             if "rename" in alteration and (takers := _takers(schema, [path])):
-                raise UsageError(f"{takers} are computed of {path!r}", hint="Give them other inputs first.")
+                raise UsageError(f"{takers} are computed from {path!r}", hint="Change their inputs first.")
             of_lance.append({"name" if key == "rename" else key: value for key, value in alteration.items()})
             continue
         if unknown := alteration.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
-            raise UsageError(f"a column's function is changed by itself, without {', '.join(sorted(unknown))}")
+            raise UsageError(f"udf= changes a column alone, without {', '.join(sorted(unknown))}")
         _alter_function(
             table, schema.field(path), given[0], alteration.get("input_columns"), schema, (sources or {}).get(path)
         )
@@ -118,13 +118,14 @@ def dropped(table: LanceTable, columns: Sequence[str]) -> None:
         together = () if definition is None else definition.columns_in(schema)
         if missing := [other for other in together if other not in columns]:
             raise UsageError(
-                f"{name!r} is computed together with {', '.join(map(repr, missing))}, and goes with them",
+                f"{name!r} is computed together with {', '.join(map(repr, missing))}, and can only be dropped with "
+                "them",
                 hint=f"Drop {list(together)}.",
             )
     takers = _takers(schema, columns)
     if takers:
         raise UsageError(
-            f"{takers} are computed of {list(columns)}", hint="Drop those first, or give them other inputs."
+            f"{takers} are computed from {list(columns)}", hint="Drop those columns first, or change their inputs."
         )
     table.drop(columns)
 
@@ -150,12 +151,14 @@ def _alter_function(
 ) -> None:
     definition = Definition.of(field)
     if definition is None:
-        raise UsageError(f"{field.name!r} is not a function's column", hint="add_columns() makes one.")
+        raise UsageError(f"{field.name!r} is not a computed column", hint="Create such a column by add_columns().")
     _check_alone(schema, field.name)
     udf = single_function(field.name, udf if inputs is None else (udf, inputs))
     _check_inputs(schema if source is None else source, udf, (field.name,) if source is None else ())
     if udf.data_type != field.type:
-        raise UsageError(f"the column {field.name!r} has the type {field.type}, and {udf.name!r} gives {udf.data_type}")
+        raise UsageError(
+            f"the column {field.name!r} has the type {field.type}, but {udf.name!r} returns {udf.data_type}"
+        )
     changed: dict[str, str | None] = dict(metadata_of(udf))
     before = (field.metadata or {}).get(COMPUTED_BY.encode())
     if before is None:
@@ -168,9 +171,9 @@ def _check_alone(schema: pa.Schema, name: str) -> None:
     definition = Definition.of(schema.field(name)) if name in schema.names else None
     if definition is not None and len(definition.columns_in(schema)) > 1:
         raise UsageError(
-            f"{name!r} is one of several columns of a function, {list(definition.columns_in(schema))}, and is not "
-            "changed alone",
-            hint="Drop them together, and add them anew.",
+            f"{name!r} is one of the columns of a single function, {list(definition.columns_in(schema))}, and cannot "
+            "be changed alone",
+            hint="Drop these columns together, and add them again.",
         )
 
 
@@ -178,23 +181,23 @@ def single_function(name: str, given: Any) -> UDF:
     """Return the function given for one column, alone or with its inputs. Raises for anything else."""
     if isinstance(given, tuple):
         if len(given) != 2 or not isinstance(given[0], UDF):
-            raise TypeError(f"column {name!r}: a tuple is a UDF and the names of its inputs, not {given!r}")
+            raise TypeError(f"column {name!r}: a tuple must be a UDF and the names of its inputs, not {given!r}")
         given = given[0].with_inputs(given[1])
     if isinstance(given, UnpackedUDF):
-        raise UsageError(f"column {name!r}: an UnpackedUDF gives several columns: pass it by itself, not in a mapping")
+        raise UsageError(f"column {name!r}: an UnpackedUDF returns several columns: pass it directly, not in a mapping")
     if not isinstance(given, UDF):
         raise TypeError(f"column {name!r}: expected SQL, a UDF, or a tuple of a UDF and its inputs, not {given!r}")
     if given.outputs is not None:
         raise UsageError(
-            f"column {name!r}: UDF {given.name!r} gives several columns (Columns[T]): pass it by itself, "
-            "not in a mapping"
+            f"column {name!r}: UDF {given.name!r} returns several columns (Columns[T]): pass it directly, not in a "
+            "mapping"
         )
     return given
 
 
 def _siblings(schema: pa.Schema, udf: UDF, prefix: str) -> list[pa.Field]:
     if udf.outputs is None:
-        raise UsageError(f"UDF {udf.name!r} gives one column: name it, as in {{'name': {udf.name}}}")
+        raise UsageError(f"UDF {udf.name!r} returns one column: pass it with a name, as in {{'name': {udf.name}}}")
     names = [prefix + field.name for field in udf.outputs]
     if existing := [name for name in names if name in schema.names]:
         raise UsageError(f"Columns[T] UDF output columns already exist in table schema: {existing}")
@@ -212,7 +215,7 @@ def _check_inputs(schema: pa.Schema, udf: UDF, outputs: Sequence[str]) -> None:
 def _check_name(name: str) -> None:
     if not name or set(name) & {".", *UNNAMEABLE} or name in _OF_LANCE:
         raise UsageError(
-            f"a column cannot be called {name!r}", hint="Take a name without '.' and '`' that is not one of Lance's."
+            f"a column cannot have the name {name!r}", hint="Choose a name without '.' and '`' that Lance does not use."
         )
 
 
@@ -225,8 +228,9 @@ def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, s
     field = pa.field(name, data_type, nullable=True, metadata={**udf.field_metadata, **metadata})
     if is_blob(field):
         raise UsageError(
-            f"column {name!r} would be one of blobs, which no function fills",
-            hint="Leave lance-encoding:blob out of its field_metadata: a large_binary holds bytes of any length.",
+            f"column {name!r} would be a blob column, which functions cannot fill",
+            hint="Remove lance-encoding:blob from its field_metadata: a large_binary column stores bytes of any "
+            "length.",
         )
     return field
 
@@ -263,7 +267,9 @@ def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) 
     fields = tuple(schema.field(name) for name in columns)
     types = [udf.data_type] if udf.outputs is None else [field.type for field in udf.outputs]
     if [field.type for field in fields] != types:
-        raise UsageError(f"UDF {udf.name!r} gives {udf.data_type}, and {list(columns)} are {[f.type for f in fields]}")
+        raise UsageError(
+            f"UDF {udf.name!r} returns {udf.data_type}, but {list(columns)} have the types {[f.type for f in fields]}"
+        )
     inputs = replace(definition, inputs=udf.inputs).inputs_of(schema)
     if missing := [name for name in inputs if name not in schema.names]:
         raise UsageError(

@@ -51,7 +51,7 @@ def record_of(kind: type[R], data: Any) -> R:
     Raises ``ValueError`` that names the field, for one that is missing, unknown, or of another type.
     """
     if not isinstance(data, dict):
-        raise ValueError(f"it is {type(data).__name__}, and no object")
+        raise ValueError(f"it is {type(data).__name__}, not an object")
     of: Any = kind
     hints = _hints(of)
     if unknown := sorted(map(str, data.keys() - hints.keys())):
@@ -93,7 +93,7 @@ def _value(hint: Any, value: Any, name: str) -> Any:
 
 
 COMPUTED: Final = "_computed"
-"""The folder in a table's with what belongs to its computed columns."""
+"""The folder in a table's folder with the data of its computed columns."""
 
 _FAILURES: Final = b"failures"
 _ROWS: Final = ".arrow"
@@ -232,7 +232,7 @@ class FragmentCheckpoints:
                 try:
                     written = record_of(WrittenFile, parsed(data))
                     if provenance_of(written.name) is None:
-                        raise ValueError("it names no file of a column")
+                        raise ValueError("it does not name a file of a column")
                 except ValueError as error:
                     self._damaged(name, error)
                 else:
@@ -270,7 +270,7 @@ class FragmentCheckpoints:
             piece = _piece_of(data)
             span = (int(piece.offsets[0]), int(piece.offsets[-1]), name)
             if span != _span_of(name) or (piece.offsets[1:] <= piece.offsets[:-1]).any():
-                raise ValueError("it has other rows than its name says")
+                raise ValueError("its rows differ from those in its name")
             if self._schema is not None and piece.values.schema != self._schema:
                 raise ValueError("it has other columns")
         except (KeyError, IndexError, TypeError, OSError, ValueError, pa.ArrowException) as error:
@@ -324,7 +324,7 @@ def _piece_of(data: bytes) -> Computed:
     table.validate(full=True)
     offsets = table.column(OFFSET)
     if offsets.type != pa.uint32() or offsets.null_count:
-        raise ValueError("its offsets are none")
+        raise ValueError("its offsets are invalid")
     failures = parsed((table.schema.metadata or {}).get(_FAILURES, b"[]"))
     for failure in failures:
         RowFailure.from_dict(failure)

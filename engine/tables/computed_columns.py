@@ -154,7 +154,7 @@ def backfill_job(
     check_argument("timeout", timeout, timedelta, type(None))
     column = _column_of(columns)
     if blob_read_strategy not in ("auto", "legacy", "range"):
-        raise UsageError(f"blob_read_strategy is auto, legacy or range, not {blob_read_strategy!r}")
+        raise UsageError(f"blob_read_strategy must be auto, legacy or range, not {blob_read_strategy!r}")
     job = checked_job_id(job_id)
     reader = parts.lance.checked(kwargs.get("read_version"))
     target = fill_target(parts, reader, column, udf)
@@ -250,7 +250,7 @@ def fill_target(parts: TableParts, reader: FragmentReader, column: str, udf: UDF
     definition = Definition.of(schema.field(column))
     if definition is None:
         raise UsageError(
-            "Metadata is None, cannot find key virtual_column.udf", hint=f"{column!r} is not a function's."
+            "Metadata is None, cannot find key virtual_column.udf", hint=f"{column!r} is not a computed column."
         )
     if udf is None:
         udf = resolve(definition, parts.modules)
@@ -266,7 +266,7 @@ def _column_of(columns: str | list[str]) -> str:
     if len(columns) > 1:
         raise UnsupportedCallError(
             "Multi-column backfill is not yet supported. Pass a single column name string.",
-            hint="Columns that one function gives are computed together: name one of them.",
+            hint="The columns of one function are computed together: give the name of one of them.",
         )
     return columns[0]
 
@@ -288,9 +288,9 @@ def table_query(
 ) -> TableQuery:
     """The query of ``Table.search``."""
     if query_type not in _KINDS:
-        raise UsageError(f"query_type is one of {', '.join(_KINDS)}, not {query_type!r}")
+        raise UsageError(f"query_type must be one of {', '.join(_KINDS)}, not {query_type!r}")
     if ordering_field_name is not None:
-        raise UnsupportedCallError(f"ordering_field_name={ordering_field_name!r} is of another engine")
+        raise UnsupportedCallError(f"ordering_field_name={ordering_field_name!r} is not supported")
     is_text = isinstance(query, str)
     kind: str = query_type
     if kind == "auto":
@@ -300,7 +300,9 @@ def table_query(
     if query is None and kind != "hybrid":
         raise UsageError(f"query_type={query_type!r} needs a query")
     if query is not None and kind in ("vector", "fts") and is_text != (kind == "fts"):
-        raise UsageError(f"a query of query_type={kind!r} is {'text' if kind == 'fts' else 'a vector'}, not {query!r}")
+        raise UsageError(
+            f"a query of query_type={kind!r} must be {'text' if kind == 'fts' else 'a vector'}, not {query!r}"
+        )
     near = words = None
     if kind != "fts" and (query is None or not is_text or vector_column_name is not None):
         schema = parts.lance.newest().schema
@@ -333,15 +335,15 @@ def make_vector_index(
 ) -> None:
     """Make the index of ``Table.create_index``."""
     if index_type not in _VECTOR_KINDS:
-        raise UsageError(f"index_type is one of {', '.join(_VECTOR_KINDS)}, not {index_type!r}")
+        raise UsageError(f"index_type must be one of {', '.join(_VECTOR_KINDS)}, not {index_type!r}")
     if not isinstance(metric, str) or metric.lower() not in METRICS:
-        raise UsageError(f"metric is one of {', '.join(METRICS)}, not {metric!r}")
+        raise UsageError(f"metric must be one of {', '.join(METRICS)}, not {metric!r}")
     if index_cache_size is not None:
-        raise UnsupportedCallError(f"index_cache_size={index_cache_size!r} is nothing that Lance takes any more")
+        raise UnsupportedCallError(f"index_cache_size={index_cache_size!r} is not supported by Lance any more")
     if isinstance(accelerator, str) and accelerator not in ("cuda", "mps"):
-        raise UsageError(f"accelerator is cuda or mps, not {accelerator!r}")
+        raise UsageError(f"accelerator must be cuda or mps, not {accelerator!r}")
     if num_partitions is not None and num_partitions < 1:
-        raise UsageError(f"num_partitions is at least 1, not {num_partitions}")
+        raise UsageError(f"num_partitions must be at least 1, not {num_partitions}")
     is_pq, is_hnsw = index_type.endswith("PQ"), "HNSW" in index_type
     for name, given, default, goes in (
         ("num_sub_vectors", num_sub_vectors, None, is_pq),
@@ -350,7 +352,7 @@ def make_vector_index(
         ("ef_construction", ef_construction, 300, is_hnsw),
     ):
         if given != default and not goes:
-            raise UsageError(f"{name}={given} is nothing of {index_type}")
+            raise UsageError(f"{name}={given} is not an option of {index_type}")
     schema = parts.lance.newest().schema
     length = schema.field(vector_column(schema, vector_column_name)).type.list_size
     sub_vectors = num_sub_vectors or next(length // part for part in (16, 8, length) if length % part == 0)
@@ -395,8 +397,8 @@ def make_word_indexes(
         ("tokenizer_name", tokenizer_name, None),
     ):
         if given != default and given is not None:
-            hint = "Name base_tokenizer, language and stem." if name == "tokenizer_name" else None
-            raise UnsupportedCallError(f"{name}={given!r} is of another engine", hint=hint)
+            hint = "Use base_tokenizer, language and stem." if name == "tokenizer_name" else None
+            raise UnsupportedCallError(f"{name}={given!r} is not supported", hint=hint)
     if _kwargs:
         raise TypeError(f"create_fts_index() got an unexpected keyword argument {min(_kwargs)!r}")
     names = word_columns(parts.lance.newest().schema, field_names)
@@ -427,6 +429,6 @@ def make_value_index(
 ) -> None:
     """Make the index of ``Table.create_scalar_index``."""
     if index_type not in _SCALAR_KINDS:
-        raise UsageError(f"index_type is one of {', '.join(_SCALAR_KINDS)}, not {index_type!r}")
+        raise UsageError(f"index_type must be one of {', '.join(_SCALAR_KINDS)}, not {index_type!r}")
     word_columns(parts.lance.newest().schema, column)
     make_index(parts.lance, column, index_type, {"replace": replace})

@@ -76,13 +76,13 @@ def as_type(result: Any, data_type: pa.DataType, name: str) -> pa.Array:
         if _is_alike(made.type, data_type):
             return _rounded(made, data_type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        said = f"UDF {name!r} returned {_described(result)}, which is no array of {data_type}: {_first_line(error)}"
+        said = f"UDF {name!r} returned {_described(result)}, which is not an array of {data_type}: {_first_line(error)}"
         raise FunctionResultError(said) from error
-    raise FunctionResultError(f"UDF {name!r} returned an array of {made.type}, and its column is of {data_type}")
+    raise FunctionResultError(f"UDF {name!r} returned an array of {made.type}, but its column has type {data_type}")
 
 
 ROW: Final = "__chunkmill_row__"
-"""The attribute of an error that says in which row of its batch a function failed."""
+"""The attribute of an error with the row of the batch for which a function failed."""
 
 
 def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, error: Exception) -> NoReturn:
@@ -91,7 +91,10 @@ def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, erro
         try:
             array_of_values([value], data_type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
-            said = f"UDF {name!r} returned {_described(value)} for row {row:,} of the batch, which is no {data_type}"
+            said = (
+                f"UDF {name!r} returned {_described(value)} for row {row:,} of the batch, which is not of type "
+                f"{data_type}"
+            )
             wrong = FunctionResultError(f"{said}: {_first_line(cause)}")
             setattr(wrong, ROW, row)
             raise wrong from cause
@@ -158,7 +161,7 @@ def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     offsets = np.zeros(len(filled) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, filled), np.int64, len(filled)), out=offsets[1:])
     if not is_large and offsets[-1] > np.iinfo(np.int32).max:
-        raise OverflowError(f"{offsets[-1]:,} items are more than one array of {data_type} holds: use a large_list")
+        raise OverflowError(f"{offsets[-1]:,} items exceed an array of {data_type}: use a large_list")
     kind = pa.LargeListArray if is_large else pa.ListArray
     child = _items(filled, data_type.value_type)
     given = pa.array(offsets if is_large else offsets.astype(np.int32))
@@ -181,7 +184,7 @@ def _row_of_list(value: Any) -> Sequence[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         raise TypeError("it has no items")
     if isinstance(value, (str, bytes, bytearray, dict, set, frozenset)) or not hasattr(value, "__len__"):
-        raise TypeError("it is no list")
+        raise TypeError("it is not a list")
     row: Sequence[Any] = value
     return row
 
@@ -235,7 +238,7 @@ def _one_array(result: Any, data_type: pa.DataType) -> pa.Array:
         return array_of_values(list(result), data_type)
     if isinstance(result, np.ndarray) or hasattr(result, "__arrow_array__") or hasattr(result, "__array__"):
         return pa.array(result)
-    raise TypeError("it is no array")
+    raise TypeError("it is not an array")
 
 
 def _is_alike(first: pa.DataType, other: pa.DataType) -> bool:
@@ -314,7 +317,7 @@ def _chosen(batch: pa.RecordBatch, inputs: Sequence[str], name: str) -> pa.Recor
     elif len(names) == len(inputs):
         columns = batch.columns
     else:
-        raise UsageError(f"UDF {name!r} is called with the columns {list(inputs)}, and the batch has {names}")
+        raise UsageError(f"UDF {name!r} is called with the columns {list(inputs)}, but the batch has {names}")
     return pa.RecordBatch.from_arrays(columns, names=list(inputs))
 
 
@@ -385,17 +388,17 @@ def _row_timer(seconds: float) -> Iterator[Callable[[Callable[..., Any], tuple[A
 _PATIENCE: Final = 16
 """Batches of the smallest size after which a larger one is tried."""
 SECONDS: Final = 10.0
-"""The time that a batch of a function is to take."""
+"""The target time of a batch of a function."""
 LOAD_SECONDS: Final = 60.0
-"""The time that a batch of a load is to take."""
+"""The target time of a batch of a load."""
 FLUSH_SECONDS: Final = 5.0
-"""The time after which what was computed is kept as a checkpoint."""
+"""The time after which computed values are stored as a checkpoint."""
 FLUSH_BYTES: Final = 64 * MIB
 READ_ROWS: Final = 2**17
 READ_BYTES: Final = 4 * MIB
-"""Bytes that are read at once: with 32 MiB, whose memory is new each time, reading blobs took twice as long."""
+"""The bytes of one read. With 32 MiB, for which each read allocates new memory, reading blobs took twice as long."""
 ASKED_READ_BYTES: Final = 32 * MIB
-"""The most where the rows of a batch are asked for."""
+"""The most bytes of one read if the number of rows of a batch is given."""
 
 
 @dataclass(frozen=True)
@@ -413,7 +416,7 @@ class Batching:
         for name in ("first", "least", "most"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UsageError(f"a checkpoint has at least one row, got {value}")
+                raise UsageError(f"a checkpoint must have at least one row, got {value}")
         if self.most is not None and self.most < self.least:
             raise UsageError(f"max_checkpoint_size is {self.most}, less than min_checkpoint_size, {self.least}")
         if self.flush_seconds < 0:

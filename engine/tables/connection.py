@@ -23,7 +23,7 @@ from .targets import remember
 from .view import placeholders, view_of
 
 SUFFIX: Final = ".lance"
-"""The end of the name of a table's folder."""
+"""The suffix of the names of table folders."""
 
 
 def connect(
@@ -34,8 +34,8 @@ def connect(
     Parameters
     ----------
     uri
-        A folder, or a URL of an object store; it need not exist. ``db://`` is not supported (``UnsupportedCallError``).
-        A file or a table is a ``UsageError``.
+        A folder, or a URL of an object store; it need not exist. ``db://`` raises an ``UnsupportedCallError``; the
+        place of a file or a table raises a ``UsageError``.
     udf_modules, executor, allow
         As for :class:`~.table.Table`. A table may have files in other tables of the connection.
 
@@ -58,22 +58,22 @@ async def connect_async(
 
 
 class TableConnection:
-    """The tables at a place: see :func:`connect`. Nothing is held open; it pickles."""
+    """The tables at a place: see :func:`connect`. It holds nothing open, and can be pickled."""
 
     def __init__(
         self, uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
     ) -> None:
         if str(uri).startswith("db://"):
             raise UnsupportedCallError(
-                f"{uri} is the address of a service of tables, which is not offered",
+                f"{uri} is the address of a table service, which is not supported",
                 hint="Connect to the folder, or to the object store, that contains the tables.",
             )
         self._location = located(uri)
         if isinstance(self._location, Path) and self._location.is_file():
-            raise UsageError("this is a file, and no folder of tables", path=str(self._location))
+            raise UsageError("this is a file, not a folder of tables", path=str(self._location))
         if isinstance(self._location, Path) and (self._location / "_versions").is_dir():
             raise UsageError(
-                "this is a table, and not its folder",
+                "this is a table, not a folder of tables",
                 path=str(self._location),
                 hint=f"Connect to {self._location.parent}, or open it as Table({str(uri)!r}).",
             )
@@ -105,11 +105,11 @@ class TableConnection:
         Parameters
         ----------
         name
-            Up to 180 letters of ASCII, digits, ``_``, ``-`` and ``.``.
+            Up to 180 ASCII letters, digits, ``_``, ``-`` and ``.``.
         data
-            Its rows: a pyarrow Table, a RecordBatch or a reader, a list of dicts, a DataFrame of pandas.
+            The rows: a pyarrow Table, a RecordBatch or a reader, a list of dicts, or a pandas DataFrame.
         schema
-            Its columns; by default those of the rows.
+            The columns; by default those of the rows.
         mode
             ``create``, or ``overwrite`` to replace an existing table.
         exist_ok
@@ -121,7 +121,7 @@ class TableConnection:
             There is such a table.
         """
         if mode not in ("create", "overwrite"):
-            raise UsageError(f"mode is create or overwrite, not {mode!r}")
+            raise UsageError(f"mode must be create or overwrite, not {mode!r}")
         if data is None and schema is None:
             raise UsageError("a table needs rows, or a schema")
         rows = None if data is None else _as_table(data, schema)
@@ -136,7 +136,7 @@ class TableConnection:
         return self._table(name)
 
     def open_table(self, name: str, *, version: VersionPoint | None = None) -> NativeTable:
-        """Return a table in its newest version, or in a read-only one: a number, a tag, or a time.
+        """Return a table in its newest version, or read-only in another version: a number, a tag, or a time.
 
         Raises ``NotFoundError`` if the table, or the version, does not exist.
         """
@@ -158,15 +158,15 @@ class TableConnection:
             Folder.at(place).remove()
         if Folder.at(place).exists():
             raise WriteError(
-                f"the table {name!r} cannot be removed, or files of it",
+                f"the table {name!r} cannot be removed completely",
                 path=str(place),
-                hint="See that its folder and the one around it may be written, and remove what is left.",
+                hint="Make its folder and the parent folder writable, and remove the remaining files.",
             )
 
     def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
-        """Create a view: a table of the rows of a query. :meth:`~.table.Table.refresh` fills it.
+        """Create a view: a table with the rows of a query. :meth:`~.table.Table.refresh` fills it.
 
-        Until then its rows have no values.
+        Until the first refresh its rows have no values.
 
         Parameters
         ----------
@@ -178,12 +178,12 @@ class TableConnection:
         Raises
         ------
         AlreadyExistsError
-            There is a table of that name.
+            A table of this name exists.
         ValueError
             The query has unknown columns, or parts that a view cannot have.
         """
         if not isinstance(query, TableQuery):
-            raise TypeError(f"a view is made of what search(None) of a table gives, not of {type(query).__name__}")
+            raise TypeError(f"a view needs a query by search(None) of a table, not {type(query).__name__}")
         place = self.place_of(name)
         definition, schema, functions = view_of(query, place, name)
         view = LanceTable(place, name, self.gate)
@@ -204,7 +204,7 @@ class TableConnection:
         is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST and not name.startswith(".")
         if not is_name or not set(name) <= _LETTERS:
             raise UsageError(
-                f"{name!r} is no name of a table", hint=f"Use up to {_LONGEST} letters, digits, _, - and ."
+                f"{name!r} is not a valid table name", hint=f"Use up to {_LONGEST} letters, digits, _, - and ."
             )
         return self._location / f"{name}{SUFFIX}"
 
@@ -212,7 +212,7 @@ class TableConnection:
         return folder.endswith(SUFFIX) and bool(LanceTable(self._location / folder, folder).versions())
 
     def _taken(self, name: str) -> AlreadyExistsError:
-        return AlreadyExistsError(f"there is a table {name!r}", path=self.uri, hint="Drop it, or take another name.")
+        return AlreadyExistsError(f"there is a table {name!r}", path=self.uri, hint="Drop it, or choose another name.")
 
 
 class AsyncTableConnection:
@@ -266,7 +266,7 @@ def _as_table(data: Any, schema: pa.Schema | None) -> pa.Table:
     try:
         return _of_rows(data, schema)
     except (pa.ArrowException, OverflowError) as error:
-        raise UsageError(f"rows do not go with the columns of the table, or with each other: {error}") from None
+        raise UsageError(f"rows do not fit the columns of the table, or each other: {error}") from None
 
 
 def _of_rows(data: Any, schema: pa.Schema | None) -> pa.Table:
@@ -290,10 +290,10 @@ _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 
 @dataclass(frozen=True)
 class TableReference:
-    """A reference to a table: the place of its connection, its name, and a version of it (None: the newest).
+    """A reference to a table: the place of its connection, its name, and its version (None: the newest).
 
-    Pass it to other processes: it pickles, and has no credentials. A process that opens it uses those of its own
-    environment.
+    You can pickle it, and pass it to other processes. It has no credentials: a process that opens it uses those of its
+    own environment.
 
     Examples
     --------
@@ -313,17 +313,17 @@ class TableReference:
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """The options with which Lance opens the object store, by this process's environment; None for a folder."""
+        """The options with which Lance opens the object store, from this process's environment; None for a folder."""
         return LanceTable(located(self.table_uri), self.table_name).storage_options
 
     @property
     def namespace_client_properties(self) -> dict[str, str] | None:
-        """The properties of a service of names: None, as there is none."""
+        """The properties of a namespace service: always None."""
         return None
 
     @property
     def namespace_client_pushdown_operations(self) -> list[str] | None:
-        """The operations that a service of names does by itself: None, as there is none."""
+        """The operations that a namespace service executes: always None."""
         return None
 
     def as_system_table(self, table_name: str) -> TableReference:
@@ -331,7 +331,7 @@ class TableReference:
         return replace(self, table_name=table_name, version=None)
 
     def open(self) -> NativeTable:
-        """Return the table in its ``version``, which is read-only, or in its newest one.
+        """Return the table read-only in its ``version``, or else in its newest version.
 
         Raises ``NotFoundError`` if the table or the version does not exist.
         """
@@ -342,13 +342,13 @@ class TableReference:
         return CheckpointStore(self.table_uri)
 
     def open_db(self) -> TableConnection:
-        """The connection in which the table is."""
+        """The connection with the table."""
         return connect(self.uri)
 
     async def open_db_async(self) -> AsyncTableConnection:
-        """The connection in which the table is, for coroutines."""
+        """The connection with the table, for coroutines."""
         return AsyncTableConnection(connect(self.uri))
 
     async def open_system_db_async(self) -> AsyncTableConnection:
-        """The connection with the system's tables, which is the same as ``open_db_async()``."""
+        """The connection with the system tables: the same as ``open_db_async()``."""
         return await self.open_db_async()

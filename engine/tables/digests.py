@@ -146,10 +146,10 @@ def _code_text(code: CodeType) -> str:
 
 
 COMPUTED_BY: Final = "virtual_column.computed_by"
-"""The entry of a field's metadata with the token of the function that gave the values in files of other names."""
+"""The key of a field's metadata with the token of the function that computed the values in files with other names."""
 
 SEVERAL: Final = "several"
-"""The value of that entry if the values may be of several functions, or of outdated inputs."""
+"""The value of that key if the values may be from several functions, or from outdated inputs."""
 
 _DIGITS: Final = 12
 _NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})(s?)-([0-9a-f]{{16}})[0-9a-f]{{16}}\.lance")

@@ -124,9 +124,9 @@ class FragmentWork:
         for choice in todo:
             if not self.target.keeps_others and files[choice.fragment.id].computed < choice.rows:
                 raise WriteError(
-                    f"checkpoints of fragment {choice.fragment.id} went while they were put together",
+                    f"checkpoints of fragment {choice.fragment.id} disappeared while they were joined",
                     path=self.table.place,
-                    hint="Nothing of it was committed; run it again.",
+                    hint="Nothing was committed; run it again.",
                     transient=True,
                 )
         return files
@@ -201,7 +201,7 @@ class FragmentWork:
             raise failure_from_dict(min(wrong, key=lambda note: note.task).data["failure"])
         raise_failure(ran.notes)
         if any(note.kind == "ended" for note in ran.notes):
-            raise SessionError("workers ended in the stage, and tries at their tasks found that", transient=True)
+            raise SessionError("workers died in the stage; retries of their tasks found that", transient=True)
         ran.outcomes()  # each has reported its end
         reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
@@ -264,8 +264,8 @@ class _LostWorkers:
         self.were_lost = True
         if self._for_nothing >= _MOST_DEATHS:
             raise SessionError(
-                f"workers end all the time, and not for rows of {self._target.name!r} that could be found",
-                hint="See that they have the memory that they need. Computed values are kept.",
+                f"workers keep dying, and no rows of {self._target.name!r} are known to cause it",
+                hint="Check that the workers have enough memory. Computed values are kept.",
                 transient=True,
             )
         if new:
@@ -273,7 +273,7 @@ class _LostWorkers:
 
     def _decide(self, killers: Sequence[tuple[int, int]]) -> None:
         """Skip rows, which stay null with a failure, or fail for them."""
-        error = SessionError("the function ended the process of its worker")
+        error = SessionError("the function killed its worker process")
         refused: list[tuple[int, int]] = []
         body = self._work.body(Packed(()), is_careful=True)
         for fragment, offset in killers:
@@ -359,16 +359,16 @@ class BackfillRun:
         else:
             if lost:
                 raise WriteError(
-                    f"others change the rows of {target.name!r} all the time: {len(lost)} fragments are not done",
+                    f"other writers keep changing the rows of {target.name!r} : {len(lost)} fragments are not done",
                     path=self.table.place,
-                    hint="Run it again; what was computed is kept.",
+                    hint="Run it again; computed values are kept.",
                     transient=True,
                 )
         if where is None and self.window == WHOLE:
             store_single_token(self.table, target)
         if counts.taken:
             warnings.warn(
-                f"{target.name!r} was filled by another job meanwhile in {len(counts.taken)} fragments, which keep its "
+                f"{target.name!r} was meanwhile filled by another job in {len(counts.taken)} fragments, which keep its "
                 f"values: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
                 UserWarning,
                 stacklevel=2,
@@ -458,7 +458,7 @@ class BackfillRun:
                 raise WriteError(
                     f"a file of fragment {fragment} has {rows:,} rows, not {before[fragment].rows:,}",
                     path=self.table.file_address(file.name),
-                    hint="Nothing of it was committed; run the backfill again.",
+                    hint="Nothing was committed; run the backfill again.",
                 )
         columns = (*target.columns, *target.inputs)
 
@@ -468,7 +468,7 @@ class BackfillRun:
                 raise WriteError(
                     f"{target.name!r} or its inputs were replaced while they were computed",
                     path=self.table.place,
-                    hint="Nothing of that was committed. Run the backfill again.",
+                    hint="Nothing of these was committed; run the backfill again.",
                 )
             now = newest.by_id
             had = self._own(files, _having(newest, target, files))
@@ -488,7 +488,7 @@ class BackfillRun:
             return None if made is None else had | self._own(files, same)
 
         reach("column.commit")
-        hint = "Run it again; what was computed is kept."
+        hint = "Run it again; computed values are kept."
         return publish(attempt, f"the table of {target.name!r}", path=self.table.place, hint=hint)
 
     def _check_columns(self, before: FilledColumns, now: FilledColumns) -> None:

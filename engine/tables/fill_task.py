@@ -414,7 +414,7 @@ class _PieceRun:
             try:
                 keep()
             except (OSError, WriteError) as second:
-                error.add_note(f"Nor could what was computed before be kept: {second}")
+                error.add_note(f"Also, the values computed before could not be stored: {second}")
             raise
         if at_end or self._is_over():
             keep()
@@ -450,7 +450,7 @@ def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool
 
 
 MOST_KILLERS: Final = 100
-"""Rows of a run that may end a worker each: every one of them costs some seconds."""
+"""The most rows of a run that may each kill a worker. Each such row costs some seconds."""
 _NAME: Final = re.compile(rf"{ANNOUNCED}(\d+)-(\d+)-(\d+)")
 _SHOWN: Final = 10
 
@@ -492,6 +492,6 @@ def killed_by(name: str, rows: list[tuple[int, int]]) -> PipelineError:
     shown = ", ".join(f"row {offset} of fragment {fragment}" for fragment, offset in rows[:_SHOWN])
     more = f", and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
     return PipelineError(
-        f"the function of {name!r} ends the process of its worker: for {shown}{more}",
-        hint="Mend the function, or let Skip(SessionError) leave such rows null.",
+        f"the function of {name!r} kills its worker process for {shown}{more}",
+        hint="Fix the function, or leave such rows null by Skip(SessionError).",
     )

@@ -112,17 +112,17 @@ MARK: Final = "virtual_column"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UDF:
-    """A function that computes one or several columns; made by :func:`udf`.
+    """A function that computes one or several columns, created by :func:`udf`.
 
-    ``kind`` is the way of calling it, ``inputs`` its columns in order (None: all). ``data_type`` is the type of its
-    result, a struct for several columns, which are the ``outputs``. ``digest`` is the digest of its code
+    ``kind`` is the way of calling it, ``inputs`` are its input columns in order (None: all). ``data_type`` is the type
+    of its result: a struct for several columns, the ``outputs``. ``digest`` is the digest of its code
     (:func:`~chunkmill.engine.tables.digests.digest_of`), and the default of ``version``.
 
-    Calling it calls the function itself. Calling a UDF of a class sets the arguments of its constructor, and returns
-    the UDF with them.
+    Calling a UDF calls the function. Calling a UDF of a class sets the arguments of the constructor, and returns the
+    UDF with them.
 
-    Workers receive its code by cloudpickle, with modules next to the user's script. Guarantee: each computing process
-    creates one object of a class, and calls its ``preprocess``, if any, once, before the first batch.
+    Workers receive its code by cloudpickle, with modules next to the user's script. Guarantee: each process creates one
+    object of a class, and calls its ``preprocess``, if any, once, before the first batch.
     """
 
     function: Callable[..., Any]
@@ -145,7 +145,8 @@ class UDF:
     auto_backfill: bool = False
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The name of a class's object in a process. Copies with other inputs, or unpacked, share the object."""
+    """The name of a class's object in a process. Copies of the UDF, such as those with other inputs, share the
+    object."""
 
     @property
     def kind(self) -> FunctionKind:
@@ -169,7 +170,7 @@ class UDF:
 
     @property
     def is_class(self) -> bool:
-        """Return whether it is a class, of which each process creates an object."""
+        """Return whether the UDF is of a class, of which each process creates an object."""
         return isinstance(self.function, type)
 
     def __repr__(self) -> str:
@@ -184,8 +185,8 @@ class UDF:
             inspect.signature(self.function).bind(*args, **kwargs)
         if self.version == self.digest and not is_plain((args, kwargs)):
             raise UsageError(
-                f"UDF {self.name!r} is made with arguments that are no plain values, which have no digest",
-                hint="Give it a `version=`, which is to change with them.",
+                f"UDF {self.name!r} has arguments without a digest, because they are not plain values",
+                hint="Give a `version=`, and change it when they change.",
             )
         digest = text_digest(self.digest, args, kwargs) if args or kwargs else self.digest
         version = digest if self.version == self.digest else self.version
@@ -199,7 +200,7 @@ class UDF:
 
     @property
     def has_own_names(self) -> bool:
-        """Whether it is called with the columns of its parameters' names, and not with others that were given."""
+        """Whether its inputs are the columns with its parameters' names, not given others."""
         return self.inputs is not None and self.inputs == tuple(
             parameter.name for parameter in self.signature.parameters if parameter.required
         )
@@ -215,8 +216,8 @@ class UDF:
         """Return the column, or the struct of columns, for a batch with the input columns: by name, or in order.
 
         Raises the function's errors, with a note of the row for functions of rows, and ``FunctionResultError`` unless
-        it returns one value of ``data_type`` for each row. A row that exceeds ``timeout`` raises a ``TimeoutError``: in
-        a process's main thread at once, elsewhere when it ends.
+        it returns one value of ``data_type`` for each row. A row that exceeds ``timeout`` raises a ``TimeoutError``:
+        immediately in a process's main thread, elsewhere when the row ends.
         """
         return compute_batch(
             self._callable,
@@ -244,13 +245,13 @@ class UnpackedUDF:
         check_argument("prefix", self.prefix, str)
         if self.udf.outputs is None:
             raise UsageError(
-                f"UDF {self.udf.name!r} gives one column: UnpackedUDF is for functions that return Columns[T]"
+                f"UDF {self.udf.name!r} returns one column: UnpackedUDF is for functions that return Columns[T]"
             )
 
 
 def _checked_inputs(name: str, signature: FunctionSignature, inputs: Sequence[str]) -> tuple[str, ...]:
     if isinstance(inputs, str) or not all(isinstance(column, str) for column in inputs):
-        raise TypeError(f"UDF {name!r}: input_columns is a list of names of columns, not {inputs!r}")
+        raise TypeError(f"UDF {name!r}: input_columns must be a list of column names, not {inputs!r}")
     given, least, most = len(inputs), signature.fewest, len(signature.parameters)
     if signature.kind is FunctionKind.RECORD_BATCH:
         least, most = 1, given
@@ -310,25 +311,27 @@ def udf(
     field_metadata: Mapping[str, str] | None = None,
     auto_backfill: bool = False,
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
-    """Make a :class:`UDF` of a function, or of a class with ``__call__``. Use it as a decorator, with or without
-    arguments.
+    """Create a :class:`UDF` from a function, or from a class with ``__call__``.
+
+    Use it as a decorator, with or without arguments.
 
     By default it is called for each row with the row's values (None for null). Parameters annotated as
-    ``pyarrow.Array`` receive whole columns of a batch, and a single one annotated as ``pyarrow.RecordBatch`` the batch.
-    Parameters have the names of columns; one with a default is a constant, unless ``input_columns`` names a column for
-    it. A return annotation ``Columns[T]`` makes a column for each field of ``T``.
+    ``pyarrow.Array`` receive whole columns of a batch, and a single parameter annotated as ``pyarrow.RecordBatch``
+    receives the batch. Parameters are named like columns. A parameter with a default is a constant, unless
+    ``input_columns`` names a column for it. The return annotation ``Columns[T]`` gives a column for each field of
+    ``T``.
 
     Parameters
     ----------
     data_type
-        The type of the column. Functions of rows have it by their return annotation: ``float`` (float32), ``int``
+        The type of the column. Functions of rows can give it by their return annotation: ``float`` (float32), ``int``
         (int64), ``str``, ``bool`` or ``bytes``.
     name
-        By default the function's.
+        By default the function's name.
     version
         By default a digest of the function's code. A new version computes all values again.
     input_columns
-        Its columns, by position, instead of the parameters' names.
+        The input columns, by position, instead of the parameters' names.
     num_cpus, num_gpus, memory
         Resources of one call: cores, GPUs, bytes.
     checkpoint_size, min_checkpoint_size, max_checkpoint_size
@@ -336,7 +339,7 @@ def udf(
     task_size
         Rows of a task.
     timeout
-        Seconds for a row, of functions of rows.
+        Seconds for a row; only for functions of rows.
     on_error
         Policies for errors: ``Retry``, ``Skip`` and ``Fail``; the first that matches applies. By default the run fails.
         ``error_handling`` is another name for it.
@@ -400,7 +403,7 @@ def udf(
 
 def _check_one_of(name: str, value: object, other: str, older: object) -> None:
     if value is not None and older is not None:
-        raise UsageError(f"{name} and {other} are two names of one argument, and both were given")
+        raise UsageError(f"{name} and {other} are two names of the same argument, but both were given")
 
 
 def _check_options(name: str, options: Mapping[str, Any], kind: FunctionKind) -> None:
@@ -411,19 +414,19 @@ def _check_options(name: str, options: Mapping[str, Any], kind: FunctionKind) ->
             continue
         kinds = (int,) if option in _WHOLE else (int, float)
         if not isinstance(value, kinds) or isinstance(value, bool):
-            raise TypeError(f"UDF {name!r}: {option} is a number, not {value!r}")
+            raise TypeError(f"UDF {name!r}: {option} must be a number, not {value!r}")
         if not value >= least:
-            raise UsageError(f"UDF {name!r}: {option} is {value!r}, and cannot be less than {least}")
+            raise UsageError(f"UDF {name!r}: {option} is {value!r}, but must be at least {least}")
     fewest, most = options["min_checkpoint_size"], options["max_checkpoint_size"]
     if most is not None and most < fewest:
         raise UsageError(f"UDF {name!r}: max_checkpoint_size {most} is less than min_checkpoint_size {fewest}")
     timeout = options["timeout"]
     if timeout is not None and timeout <= 0:
-        raise UsageError(f"UDF {name!r}: timeout is {timeout!r} seconds, and no row takes so little")
+        raise UsageError(f"UDF {name!r}: timeout is {timeout!r} seconds, but must be more than 0")
     if timeout is not None and kind is not FunctionKind.SCALAR:
-        raise UsageError(f"UDF {name!r}: a timeout is of one row, and it is called with whole columns")
+        raise UsageError(f"UDF {name!r}: a timeout is for one row, but the function is called with whole columns")
     if any(key == MARK or key.startswith(f"{MARK}.") for key in options["field_metadata"]):
-        raise UsageError(f"UDF {name!r}: field_metadata has a key that begins with {MARK}, which is the definition's")
+        raise UsageError(f"UDF {name!r}: field_metadata has a key that begins with {MARK}, which is reserved")
 
 
 _LEAST: Final = {
@@ -442,7 +445,7 @@ _NEEDED: Final = frozenset({"num_cpus", "min_checkpoint_size"})
 
 def _named(function: Callable[..., Any], name: str | None) -> str:
     if not callable(function):
-        raise TypeError(f"udf is for functions and classes, and takes a pyarrow.DataType, not {function!r}")
+        raise TypeError(f"udf needs a function, a class, or a pyarrow.DataType, not {function!r}")
     if not hasattr(function, "__qualname__"):
         raise TypeError(
             f"udf is for functions and for classes, not for a {type(function).__name__!r} object: an object of a class "
@@ -467,13 +470,14 @@ def _checked_type(name: str, signature: FunctionSignature) -> pa.DataType:
         return returned.data_type
     if kind is not FunctionKind.SCALAR:
         raise UsageError(
-            f"UDF {name!r} takes {'a pyarrow.RecordBatch' if kind is FunctionKind.RECORD_BATCH else 'pyarrow.Array'}s, "
-            "and the type of its column has to be given",
+            f"UDF {name!r} takes "
+            f"{'a pyarrow.RecordBatch' if kind is FunctionKind.RECORD_BATCH else 'pyarrow.Array'}s, so the type of "
+            "its column must be given",
             hint="Write @udf(data_type=pyarrow.…).",
         )
     said = "no return annotation" if returned.text is None else f"the return annotation {returned.text}"
     raise UsageError(
-        f"UDF {name!r} has {said}, from which the type of its column does not follow",
+        f"UDF {name!r} has {said}, which does not determine the type of its column",
         hint="Write @udf(data_type=pyarrow.…), or annotate it as float, int, str, bool or bytes.",
     )
 
@@ -485,7 +489,7 @@ def _own_inputs(name: str, signature: FunctionSignature) -> tuple[str, ...] | No
     names = tuple(parameter.name for parameter in signature.parameters if parameter.required)
     if not names:
         raise UsageError(
-            f"UDF {name!r} has no parameter without a default, and so no column to be called with",
+            f"UDF {name!r} has no parameter without a default, so it has no input column",
             hint="Name its columns: @udf(input_columns=[…]).",
         )
     return names
@@ -511,15 +515,14 @@ _EXPECTED: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
 
 
 def check_against(schema: pa.Schema, udf: UDF) -> None:
-    """Check that a table with ``schema`` has the columns that ``udf`` is called with, of types that go with it.
+    """Check that a table with ``schema`` has the input columns of ``udf``, with fitting types.
 
-    Raises ``UsageError`` for columns that are not there, or whose values are not what the parameter's annotation says,
-    and for a function of a batch of all columns that names some. Warns, with a ``UserWarning``, where nothing is
-    annotated.
+    Raises ``UsageError`` if a column is missing or does not fit its parameter's annotation, or if a function of a batch
+    of all columns has ``input_columns``. Warns, with a ``UserWarning``, if annotations are missing.
     """
     if udf.kind is FunctionKind.RECORD_BATCH:
         if udf.inputs is not None:
-            raise UsageError(f"UDF {udf.name!r} takes a pyarrow.RecordBatch of all columns, and has input_columns")
+            raise UsageError(f"UDF {udf.name!r} takes a pyarrow.RecordBatch of all columns, but has input_columns")
         return
     inputs = udf.inputs or ()
     missing = [name for name in inputs if name not in schema.names]
@@ -538,7 +541,7 @@ def check_against(schema: pa.Schema, udf: UDF) -> None:
     if unknown:
         warnings.warn(
             f"UDF {udf.name!r}: the types of the columns {list(inputs)} are not checked, as {', '.join(unknown)} "
-            f"{'has' if len(unknown) == 1 else 'have'} no type annotation that says which they are",
+            f"{'has' if len(unknown) == 1 else 'have'} no type annotation",
             UserWarning,
             stacklevel=3,
         )
@@ -559,7 +562,7 @@ def _is_checked(udf: UDF, parameter: Parameter, column: pa.Field) -> bool:
     if types.is_null(plain) or any(family(plain) for family in expected):
         return True
     raise UsageError(
-        f"UDF {udf.name!r}: its parameter {parameter.name!r} is annotated as {parameter.annotation}, and the column "
-        f"{column.name!r} is of type {column.type}",
+        f"UDF {udf.name!r}: its parameter {parameter.name!r} is annotated as {parameter.annotation}, but the column "
+        f"{column.name!r} has type {column.type}",
         hint="Change the annotation, or name another column in input_columns.",
     )

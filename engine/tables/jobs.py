@@ -98,7 +98,7 @@ DONE: Final = "DONE"
 FAILED: Final = "FAILED"
 
 _INTERRUPTED: Final = "it was interrupted"
-_KEPT: Final = "What was committed stays, and what was computed is kept."
+_KEPT: Final = "Committed values stay, and computed values are kept."
 _CLEARING: Final = 5.0
 """Seconds that an interrupted job gets to keep what it has computed."""
 
@@ -112,7 +112,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class UdfResult:
-    """The work of a job for one column: the rows with a value, and the rows that a policy left null."""
+    """The result of a job for one column: the numbers of rows with a value, and of rows that a policy left null."""
 
     udf_name: str | None = None
     udf_version: str | None = None
@@ -123,7 +123,7 @@ class UdfResult:
 
 @dataclass(frozen=True)
 class BackfillJobResult:
-    """Result of a backfill: its counts and times. ``cluster_…`` and ``manifest_…`` are of other engines: None."""
+    """Result of a backfill: its counts and times. ``cluster_…`` and ``manifest_…`` are always None."""
 
     job_id: str
     status: str
@@ -169,7 +169,7 @@ class ErrorRecord:
 
 @dataclass(frozen=True)
 class JobMetric:
-    """A figure of a job: ``n`` of ``total``."""
+    """A metric of a job: ``n`` of ``total``."""
 
     name: str
     n: int
@@ -182,7 +182,7 @@ class JobMetric:
 class JobRecord:
     """The record of a job in the table's folder.
 
-    ``status`` is RUNNING, DONE or FAILED; a job without its process has failed. ``config`` is JSON.
+    ``status`` is RUNNING, DONE or FAILED. A job has failed if its process is gone. ``config`` is JSON.
     """
 
     table_name: str
@@ -197,16 +197,16 @@ class JobRecord:
     metrics: list[JobMetric] = field(default_factory=list)
     error: str | None = None
     errors: list[str] = field(default_factory=list)
-    """The files with its error records."""
+    """The files with the job's error records."""
     process: dict[str, Any] = field(default_factory=dict)
     version: int = 0
-    """The oldest version of the table that it may need."""
+    """The oldest version of the table that the job may need."""
     heard_at: datetime | None = None
-    """The last sign of life of its process."""
+    """The time of the last heartbeat of the job's process."""
 
     @property
     def is_silent(self) -> bool:
-        """Return whether its process cannot be checked, and gave no sign of life for an hour."""
+        """Return whether the job's process cannot be checked, and sent no heartbeat for an hour."""
         heard = self.heard_at or self.launched_at
         return self.process.get("host") != this_process()["host"] and datetime.now(UTC) - heard > _SILENCE
 
@@ -221,7 +221,7 @@ class JobTable:
         self._errors = Folder.at(located(place) / COMPUTED / "errors")
 
     def begin(self, job_id: str, job_type: str, column: str, config: Mapping[str, Any], version: int = 0) -> JobRecord:
-        """Record a running job. The table's versions from ``version`` on stay while it runs."""
+        """Record a running job. ``version`` and later versions of the table stay while it runs."""
         record = JobRecord(
             self._name,
             column,
@@ -239,7 +239,7 @@ class JobTable:
         return record
 
     def put(self, record: JobRecord) -> None:
-        """Keep a job as it is now."""
+        """Store the present state of a job."""
         data = asdict(record)
         for name in _TIMES:
             data[name] = data[name] and data[name].isoformat()
@@ -267,19 +267,19 @@ class JobTable:
         self.put(ended)
 
     def all(self) -> list[JobRecord]:
-        """All jobs, the oldest first. Those whose record is damaged are left out, with a warning."""
+        """All jobs, oldest first. Jobs with a damaged record are skipped, with a warning."""
         records = []
         for name in self._names(self._jobs):
             try:
                 records.append(self.get(name.removesuffix(".json")))
             except ReadError as error:
-                warnings.warn(f"a job is left out: {error}", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"a job is skipped: {error}", RuntimeWarning, stacklevel=3)
             except NotFoundError:
                 continue  # it was removed meanwhile
         return sorted(records, key=lambda record: record.launched_at)
 
     def sweep(self) -> None:
-        """Remove the leftovers of jobs that were killed while they wrote their record."""
+        """Remove partial records of killed jobs."""
         self._jobs.delete(self._names(self._jobs, OPEN_SUFFIX))
 
     def forget(self, record: JobRecord) -> None:
@@ -287,7 +287,7 @@ class JobTable:
         self._jobs.delete([f"{record.job_id}.json"])
 
     def running(self) -> list[JobRecord]:
-        """The jobs that run. One whose record is damaged does not: a power failure has cut it."""
+        """The running jobs. A job with a damaged record does not run: a power failure ended it."""
         records = []
         for name in self._names(self._jobs):
             with contextlib.suppress(ReadError, NotFoundError):
@@ -296,30 +296,30 @@ class JobTable:
         return records
 
     def get(self, job_id: str) -> JobRecord:
-        """A job. Raises ``NotFoundError`` if there is none of that id."""
+        """A job, by its id. Raises ``NotFoundError`` if it does not exist."""
         name = f"{job_id}.json"
         try:
             record = record_of(JobRecord, parsed(self._jobs.get(name)))
             if record.job_id != job_id or not all(map(_is_of_errors, record.errors)):
-                raise ValueError("it is of another job")
+                raise ValueError("it belongs to another job")
             is_dead = record.status == RUNNING and (is_gone(record.process) or record.is_silent)
         except FileNotFoundError:
             raise NotFoundError(f"table {self._name!r} has no job {job_id!r}", path=self._place) from None
         except (KeyError, TypeError, ValueError, OSError) as error:
-            hint = "Remove it: a job's record holds nothing that the table needs."
+            hint = "Remove the file: the table does not need a job's record."
             raise ReadError(
                 f"the record of a job is damaged: {error!r}", path=self._jobs.place(name), hint=hint
             ) from None
         if is_dead:
             names = [file for file in self._names(self._errors, ".jsonl") if file.startswith(f"{job_id}-")]
-            why = "nothing was heard of it for an hour" if record.is_silent else "its process is gone"
+            why = "it sent no heartbeat for an hour" if record.is_silent else "its process is gone"
             return replace(record, status=FAILED, error=why, errors=sorted(names))
         return record
 
     def errors(
         self, job_id: str | None = None, column: str | None = None, kind: str | None = None
     ) -> list[ErrorRecord]:
-        """The error records of all jobs, or of one; of a column, or of a type of errors."""
+        """The error records of all jobs, or of one job, column or error type."""
         jobs = self.all() if job_id is None else [self.get(job_id)] if self._has(job_id) else []
         files = {name: job for job in jobs for name in job.errors}  # a run may continue those of an earlier one
         records = (record for name, job in files.items() for record in self._records(job, name))
@@ -354,7 +354,7 @@ class JobTable:
                 damaged.append(error)
         if damaged:
             warnings.warn(
-                f"{self._errors.place(name)}: {len(damaged)} error records are damaged, and left out: {damaged[0]}",
+                f"{self._errors.place(name)}: {len(damaged)} error records are damaged, and skipped: {damaged[0]}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -405,10 +405,10 @@ def kept(
         try:
             ended(error)
         except (OSError, WriteError) as second:
-            error.add_note(f"Nor could it be kept that the job failed: {second}")
+            error.add_note(f"Also, the job's failure could not be recorded: {second}")
         if _is_interrupt(error):
             done = f"{counts.fragments} of {counts.total} fragments of {column!r} are committed"
-            message = f"{done}, and checkpoints of others are kept. Run the same again to go on from there (job {job})."
+            message = f"{done}, and checkpoints of others are kept. Run the same again to continue (job {job})."
             raise type(error)(message) from None
         if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
@@ -476,7 +476,7 @@ class JobFuture(Generic[R]):
             self._future.set_exception(error)
 
     def done(self, timeout: float | None = None) -> bool:
-        """Return whether the job is over; with ``timeout``, wait so many seconds for it."""
+        """Return whether the job has ended; with ``timeout``, wait up to this many seconds for it."""
         if timeout:
             try:
                 self._future.exception(timeout)
@@ -530,7 +530,7 @@ class Job(Generic[R]):
         return DONE
 
     def done(self, timeout: float | None = None) -> bool:
-        """Return whether it is over; with ``timeout``, wait so many seconds for it."""
+        """Return whether the job has ended; with ``timeout``, wait up to this many seconds for it."""
         return self.future.done(timeout)
 
     def result(self, timeout: float | None = None) -> R:

@@ -118,7 +118,7 @@ def load_target(
     if pk not in schema.names:
         raise UsageError(f"Primary key column {pk!r} not found in table schema. Available columns: {schema.names}")
     if pk in columns:
-        raise UsageError(f"the primary key {pk!r} is not loaded: it is what rows are found by")
+        raise UsageError(f"the primary key {pk!r} cannot be loaded, because it identifies the rows")
     if len(set(columns)) != len(columns):
         raise UsageError(
             f"columns are given twice: {sorted({name for name in columns if list(columns).count(name) > 1})}"
@@ -142,12 +142,12 @@ def load_target(
             together = () if definition is None else definition.columns_in(schema)
             if not {*together} <= {*columns}:
                 raise UsageError(
-                    f"column {name!r} is one of several that a function fills together",
+                    f"column {name!r} is one of several columns of a single function",
                     hint=f"Load all of them, {list(together)}, or another column.",
                 )
             if is_blob(field):
                 raise UsageError(
-                    f"column {name!r} is one of blobs, which is not loaded", hint="Load a column of large_binary."
+                    f"column {name!r} is a blob column, which cannot be loaded", hint="Load a column of large_binary."
                 )
             if field.type != of_source.type:
                 raise UsageError(
@@ -170,7 +170,7 @@ def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Map
         if missing:
             raise UsageError(
                 f"on_missing='error': {missing} destination rows have no match in the source",
-                hint="Nothing was loaded. Add them to the source, or take on_missing='carry' or 'null'.",
+                hint="Nothing was loaded. Add them to the source, or set on_missing to 'carry' or 'null'.",
             )
 
     return check if target.on_missing == "error" else lambda _: None
@@ -188,7 +188,7 @@ def partitioned(
     cut = _reports_of(CutBody(source, names, groups, parts), sizes, staging, run, table)
     nulls, rows = (sum(report[name] for report in cut) for name in ("nulls", "rows"))
     if nulls:
-        warnings.warn(f"{nulls} rows of the source have no {pk!r}, and are ignored", UserWarning, stacklevel=2)
+        warnings.warn(f"{nulls} rows of the source have a null {pk!r}; they are ignored", UserWarning, stacklevel=2)
     files = {
         values: number for number, values in enumerate(sorted({entry[2] for report in cut for entry in report["runs"]}))
     }
@@ -327,7 +327,7 @@ def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
         for field in fields:
             if field not in missing and schema.field(field.name).type != field.type:
                 raise UsageError(
-                    f"{field.name!r} was added meanwhile, as {schema.field(field.name).type}", path=table.place
+                    f"{field.name!r} was meanwhile added, with type {schema.field(field.name).type}", path=table.place
                 )
         if not missing:
             return []

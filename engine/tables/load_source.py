@@ -85,14 +85,14 @@ def _rows_of(rows: int, size: int) -> int:
 def source_of(source: str | Sequence[str], given: str | None) -> ColumnSource:
     """The source at a place, or of several files. Raises ``UsageError``, ``ReadError`` or ``SourceMissingError``."""
     if given not in (None, "parquet", "lance", "ipc"):
-        raise UsageError(f"source_format is parquet, lance or ipc, not {given!r}")
+        raise UsageError(f"source_format must be parquet, lance or ipc, not {given!r}")
     if not isinstance(source, str):
         places = [located(path) for path in source]
         if not places:
             raise UsageError("the source has no files")
         format_ = cast("Format | None", given) or _format_of(places[0])
         if format_ == "lance":
-            raise UsageError("a Lance source is one table: give its place, and no list")
+            raise UsageError("a Lance source is a single table: give its place, not a list")
         return _of_files(places, format_)
     place = located(source)
     format_ = cast("Format | None", given) or _format_at(place)
@@ -131,7 +131,7 @@ def _of_files(places: Sequence[Location], format_: Format) -> ColumnSource:
         if schema is not None and not own.equals(schema):
             raise UsageError(
                 f"{place} has other columns than {places[0]}",
-                hint="Load files of different columns one after the other.",
+                hint="Load files with different columns separately.",
             )
         schema = own
         identity.append((str(place), *_stamp(place)))
@@ -168,9 +168,7 @@ def _format_of(place: Location) -> Format:
 
 
 def _unknown(place: Location) -> UsageError:
-    return UsageError(
-        f"the name does not say what is in it: {place.name!r}", path=str(place), hint="Give source_format."
-    )
+    return UsageError(f"the name does not show the format: {place.name!r}", path=str(place), hint="Give source_format.")
 
 
 def _files_at(place: Location, format_: Format) -> list[Location]:
@@ -221,7 +219,7 @@ def _reading(place: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, KeyError, IndexError, ValueError) as error:
         if isinstance(error, ChunkmillError):
             raise
-        raise ReadError(f"it cannot be read: {error}", path=place, hint="Load from a copy that is whole.") from error
+        raise ReadError(f"it cannot be read: {error}", path=place, hint="Load from an undamaged copy.") from error
 
 
 def _lance_table(place: str) -> LanceTable:
@@ -396,4 +394,4 @@ def forget_parts() -> None:
 def check_keys(type_: pa.DataType) -> None:
     """Raise ``UsageError`` for a type that keys cannot have."""
     if pa.types.is_nested(type_) or pa.types.is_floating(type_) or pa.types.is_null(type_):
-        raise UsageError(f"a primary key of type {type_} is not compared", hint="Use integers, texts, bytes or times.")
+        raise UsageError(f"a primary key of type {type_} is not supported", hint="Use integers, texts, bytes or times.")

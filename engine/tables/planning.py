@@ -36,7 +36,7 @@ from .targets import (
 )
 
 Window = tuple[int, int | None]
-"""The fragments of a table to consider: the first, and the one after the last."""
+"""The range of fragments of a table: the first, and the one after the last."""
 WHOLE: Final[Window] = (0, None)
 _LEAST_TASK_ROWS: Final = 1024
 """Rows of a task by default, at least: of a function of 1 ms a row, a second's work."""
@@ -54,24 +54,24 @@ class BackfillPlan:
     Parameters
     ----------
     table_name, version
-        The table, and the version that was looked at.
+        The table, and its version in this plan.
     has_work
         Whether any row would be computed.
     total_tasks, total_rows_pending
-        The tasks, and the rows of the fragments that have a row to be computed.
+        The number of tasks, and of rows in fragments with at least one row to compute.
     skipped_fragments, skipped_rows
-        Fragments whose values a run that was cut has written already, and their rows.
+        Fragments that an interrupted run has already written, and their rows.
     total_fragments, total_rows
-        Those of the table.
+        All fragments and rows of the table.
     job_type
         ``backfill``.
     column_name, where
-        The column, and the condition on the rows; None: all rows, as the function or its inputs are not what they were.
+        The column, and the condition on the rows. None: all rows, because the function or its inputs have changed.
     udf_mismatch, srcfiles_mismatch
-        Whether there are values of another function, or of inputs that were computed anew since.
+        Whether values are from another function, or from inputs that have been computed again since.
     stale_rows
-        Rows that were updated after they were computed, in whatever column. They keep their values, unless
-        ``recompute_stale``, or ``where``, asks for them. Without stable row ids, all that may have been.
+        Rows of which any column was updated after they were computed. They keep their values, unless
+        ``recompute_stale`` or ``where`` selects them. Without stable row ids, all rows that may have been updated.
     """
 
     table_name: str
@@ -154,7 +154,7 @@ def selection_of(
     condition.
     """
     if recompute_stale and where is not None:
-        raise UsageError("where names the rows to compute, and recompute_stale others: give one of them")
+        raise UsageError("where and recompute_stale both select rows: give only one of them")
     fragments = reader.fragments[slice(*window)]
     states = [target.state_of(fragment) for fragment in fragments]
     by_function, by_inputs = OTHER_FUNCTION in states, OTHER_INPUTS in states
@@ -182,7 +182,7 @@ def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str 
     """Warn if a condition leaves values of another function in place."""
     if where is not None and selection.udf_mismatch:
         warnings.warn(
-            f"{target.name!r} has values of another function, and only those of rows where {where} are computed anew",
+            f"{target.name!r} has values of another function; only rows where {where} are computed again",
             UserWarning,
             stacklevel=4,
         )
@@ -240,9 +240,9 @@ def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: p
 
 IGNORED: Final = {
     "intra_applier_concurrency": "a task of Spark computes in one thread; give the session more cores",
-    "task_shuffle_diversity": "Spark deals tasks as workers become free",
+    "task_shuffle_diversity": "Spark assigns tasks when workers become free",
 }
-"""Options that mean nothing on Spark, and why."""
+"""Options without a meaning on Spark, and the reasons."""
 
 _KNOWN: Final = frozenset(
     {
@@ -303,7 +303,7 @@ def backfill_options(
         warn_ignored("task_shuffle_diversity")
     first = more.get("checkpoint_size")
     if more.get("batch_size") is not None:
-        warnings.warn("batch_size is called checkpoint_size now", DeprecationWarning, stacklevel=4)
+        warnings.warn("batch_size is now called checkpoint_size", DeprecationWarning, stacklevel=4)
         first = first if first is not None else more["batch_size"] or 2**31
     first = first if first is not None else udf.checkpoint_size
     batching = Batching(
@@ -352,7 +352,7 @@ def checked_job_id(given: str | None) -> str:
     """Return a job's id, by default a new one. Raises ``UsageError`` for one that cannot be a file name."""
     check_argument("job_id", given, str, type(None))
     if given and not re.fullmatch(r"\w[\w.-]{0,99}", given, re.ASCII):
-        raise UsageError(f"a job_id has letters, digits, '_', '.' and '-', at most 100, and is not {given!r}")
+        raise UsageError(f"a job_id has up to 100 letters, digits, '_', '.' and '-'; it cannot be {given!r}")
     return given or uuid4().hex
 
 
@@ -402,21 +402,21 @@ def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, 
     short = list(_lacks(wanted, resources_of(run.executor == "spark", run.master, run.conf)))
     if not short:
         return
-    message = f"{name!r} wants {' and '.join(short)}"
+    message = f"{name!r} needs {' and '.join(short)}"
     if _asked(strict, _STRICT, default=False):
         raise ResourcesUnavailableError(
-            message, hint=f"Give the session more, let it want less, or admit it all the same: {_STRICT}=0."
+            message, hint=f"Give the session more, reduce the function's resources, or only warn: {_STRICT}=0."
         )
-    warnings.warn(f"{message}; it runs all the same", UserWarning, stacklevel=4)
+    warnings.warn(f"{message}; it runs anyway", UserWarning, stacklevel=4)
 
 
 def _lacks(wanted: TaskNeeds, resources: Resources) -> Iterator[str]:
     if wanted.cores > resources.cores:
-        yield f"{wanted.cores:g} cores, and an executor has {resources.cores}"
+        yield f"{wanted.cores:g} cores, but an executor has {resources.cores}"
     if wanted.gpus > resources.gpus:
-        yield f"{wanted.gpus:g} GPUs, and an executor has {resources.gpus:g}"
+        yield f"{wanted.gpus:g} GPUs, but an executor has {resources.gpus:g}"
     if wanted.memory is not None and resources.memory is not None and wanted.memory > resources.memory:
-        yield f"{wanted.memory:,} bytes of memory, and a task has {resources.memory:,}"
+        yield f"{wanted.memory:,} bytes of memory, but a task has {resources.memory:,}"
 
 
 def _asked(given: bool | None, name: str, *, default: bool) -> bool:
@@ -425,7 +425,7 @@ def _asked(given: bool | None, name: str, *, default: bool) -> bool:
     value = os.environ.get(name, "").strip().lower()
     if value in ("", "1", "true", "yes", "0", "false", "no"):
         return default if not value else value in ("1", "true", "yes")
-    raise UsageError(f"{name} is {value!r}, which is neither 1 nor 0")
+    raise UsageError(f"{name} must be 1 or 0, not {value!r}")
 
 
 def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:

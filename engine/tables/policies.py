@@ -23,22 +23,22 @@ _LONGEST_DELAY: Final = 30.0
 
 
 class Policy:
-    """Matches errors of these classes, with ``match`` only those in whose text it is found.
+    """Matches errors of these classes; with ``match``, only errors whose text contains a match.
 
-    Without a class it is every ``Exception`` but ``MemoryError``, which says nothing of a row; named, that is matched
-    too. What ends a process, ``KeyboardInterrupt`` and ``SystemExit``, never is.
+    Without a class, it matches every ``Exception`` except ``MemoryError``, which rarely depends on a row; name that
+    class to match it. ``KeyboardInterrupt`` and ``SystemExit`` are never matched.
     """
 
     def __init__(self, *exceptions: type[BaseException], match: str | None = None) -> None:
         for kind in exceptions:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise TypeError(f"{type(self).__name__} wants classes of exceptions, not {kind!r}")
+                raise TypeError(f"{type(self).__name__} needs exception classes, not {kind!r}")
         if match is not None and not isinstance(match, str):
-            raise TypeError(f"{type(self).__name__}: match is a regular expression as text, not {match!r}")
+            raise TypeError(f"{type(self).__name__}: match must be a regular expression as text, not {match!r}")
         try:
             re.compile(match or "")
         except re.error as error:
-            raise UsageError(f"match={match!r} is no regular expression: {error}") from error
+            raise UsageError(f"match={match!r} is not a regular expression: {error}") from error
         self.exceptions = exceptions
         self.match = match
 
@@ -62,8 +62,8 @@ class Policy:
 class Retry(Policy):
     """Calls the function again for the batch, up to ``max_attempts`` times in all; then the run fails.
 
-    Between attempts it waits 0.1 s, each time twice as long (``exponential``), as long (``fixed``), or 0.1 s longer
-    (``linear``), and 30 s at most.
+    The first wait between attempts is 0.1 s. Each later wait is twice as long (``exponential``), equal (``fixed``), or
+    0.1 s longer (``linear``), up to 30 s.
     """
 
     def __init__(
@@ -75,24 +75,24 @@ class Retry(Policy):
     ) -> None:
         super().__init__(*exceptions, match=match)
         if backoff not in ("exponential", "fixed", "linear"):
-            raise UsageError(f"backoff is 'exponential', 'fixed' or 'linear', not {backoff!r}")
+            raise UsageError(f"backoff must be 'exponential', 'fixed' or 'linear', not {backoff!r}")
         if not isinstance(max_attempts, int) or max_attempts < 1:
-            raise UsageError(f"max_attempts is a number from 1 on, not {max_attempts!r}")
+            raise UsageError(f"max_attempts must be at least 1, not {max_attempts!r}")
         self.max_attempts = max_attempts
         self.backoff = backoff
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait after the attempt of this number, which counts from 1."""
+        """The seconds to wait after an attempt. Attempts are numbered from 1."""
         factor = {"exponential": 2.0 ** min(attempt - 1, 16), "fixed": 1.0, "linear": float(attempt)}[self.backoff]
         return min(_FIRST_DELAY * factor, _LONGEST_DELAY)
 
 
 class Skip(Policy):
-    """Leaves rows null for which the function fails, and the others as they are.
+    """Leaves rows null if the function fails for them; the other rows get their values.
 
-    The rows are found by halving the batch, so that the function is called again for rows beside them: one with effects
-    outside of itself has them more than once. The run fails where more than ``max_skip_count`` rows, or more than the
-    fraction ``max_skip_fraction`` of all, are skipped.
+    Failing rows are found by halving the batch. The function is therefore called again for neighbouring rows, which
+    repeats its side effects. The run fails if more than ``max_skip_count`` rows, or more than the fraction
+    ``max_skip_fraction`` of all rows, are skipped.
     """
 
     def __init__(
@@ -104,21 +104,21 @@ class Skip(Policy):
     ) -> None:
         super().__init__(*exceptions, match=match)
         if max_skip_count is not None and not (isinstance(max_skip_count, int) and max_skip_count >= 0):
-            raise UsageError(f"max_skip_count is a number of rows, not {max_skip_count!r}")
+            raise UsageError(f"max_skip_count must be a number of rows, not {max_skip_count!r}")
         if max_skip_fraction is not None and not 0 <= max_skip_fraction <= 1:
-            raise UsageError(f"max_skip_fraction is between 0 and 1, not {max_skip_fraction!r}")
+            raise UsageError(f"max_skip_fraction must be between 0 and 1, not {max_skip_fraction!r}")
         self.max_skip_count = max_skip_count
         self.max_skip_fraction = max_skip_fraction
 
     def exceeded(self, skipped: int, total: int | None) -> bool:
-        """Return whether ``skipped`` rows of ``total`` (None: nobody knows how many) are more than it allows."""
+        """Return whether ``skipped`` rows of ``total`` (None: unknown) are more than the policy allows."""
         if self.max_skip_count is not None and skipped > self.max_skip_count:
             return True
         return self.max_skip_fraction is not None and total is not None and skipped > self.max_skip_fraction * total
 
 
 class Fail(Policy):
-    """Fails the run, as it does without a policy: for errors that a policy behind it would match."""
+    """Fails the run, as without a policy. Use it before a policy that would match the same errors."""
 
 
 Policies: TypeAlias = Policy | Sequence[Policy]
@@ -131,19 +131,19 @@ def policies_of(given: Policies | None) -> tuple[Policy, ...]:
     policies = (given,) if isinstance(given, Policy) else tuple(given)
     for policy in policies:
         if not isinstance(policy, Policy):
-            raise TypeError(f"on_error is a list of Retry, Skip and Fail, and has {policy!r}")
+            raise TypeError(f"on_error must be a list of Retry, Skip and Fail, but has {policy!r}")
     return policies
 
 
 def policy_for(policies: Iterable[Policy], error: BaseException) -> tuple[int, Policy] | None:
-    """Return the first of ``policies`` that matches ``error``, with its place, or None if that fails the run."""
+    """Return the first of ``policies`` that matches ``error``, with its index, or None if the run fails."""
     return next(((at, policy) for at, policy in enumerate(policies) if policy.matches(error)), None)
 
 
 def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total: int | None) -> None:
-    """Raise ``SkipThresholdExceededError`` if a policy skipped more of ``total`` rows than it allows.
+    """Raise ``SkipThresholdExceededError`` if more of ``total`` rows were skipped than a policy allows.
 
-    ``skipped`` counts the rows by the place of the policy. Where nobody knows the total, fractions are not looked at.
+    ``skipped`` counts the rows by the index of the policy. If the total is unknown, fractions are not checked.
     """
     for at, count in sorted(skipped.items()):
         policy = policies[at]
@@ -151,7 +151,7 @@ def check_skipped(policies: Sequence[Policy], skipped: Mapping[int, int], total:
             of_all = "" if total is None else f"of {total:,} "
             raise SkipThresholdExceededError(
                 f"{count:,} {of_all}rows were skipped, which is more than {policy!r} allows",
-                hint="Look at the errors of the job, mend the function, and run it again: what was computed is kept.",
+                hint="Look at the errors of the job, fix the function, and run it again: computed values are kept.",
             )
 
 
@@ -171,7 +171,7 @@ def skip_on_error(max_skip_count: int | None = None, max_skip_fraction: float | 
 
 
 def fail_fast() -> list[Policy]:
-    """Policies that fail the run with the first error, as without any."""
+    """Policies that fail the run with the first error, as without policies."""
     return [Fail()]
 
 
@@ -179,15 +179,15 @@ _MOST_TEXT: Final = 4_000
 _MOST_FRAMES: Final = 12
 _ATTEMPTS: Final = "__chunkmill_attempts__"
 ROW_NOTE: Final = "It is the row where _rowaddr = "
-"""The beginning of an error's note of the row of the table for which a function failed."""
+"""The beginning of an error's note about the table row for which a function failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """An error of a function, for the row at ``row_address``; None for an error of a whole batch.
+    """An error of a function, for the row at ``row_address``, or for a whole batch (None).
 
-    It failed at ``attempt`` of ``max_attempts``, for rows that were found by halving a batch ``bisect_depth`` times.
-    ``policy`` is the place of the policy that skipped the row.
+    It happened at ``attempt`` of ``max_attempts``, after the batch was halved ``bisect_depth`` times. ``policy`` is the
+    index of the policy that skipped the row.
     """
 
     error_type: str
@@ -210,9 +210,10 @@ class RowFailure:
         batch_index: int | None = None,
         policy: int | None = None,
     ) -> RowFailure:
-        """The failure that ``error`` is, now. Its text and its traceback are cut to 4,000 characters each.
+        """Return the failure of ``error``, with the present time.
 
-        Attempts and depth are known of an error that comes from :func:`guarded_compute`.
+        The text and the traceback are cut to 4,000 characters each. Errors of :func:`guarded_compute` have attempts and
+        a depth.
         """
         attempt, max_attempts, depth = getattr(error, _ATTEMPTS, (1, 1, 0))
         return cls(
@@ -234,10 +235,10 @@ class RowFailure:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RowFailure:
-        """The failure of :meth:`to_dict`. Raises ``ValueError`` for anything else."""
+        """Return the failure of a result of :meth:`to_dict`. Raises ``ValueError`` for other data."""
         names = {field.name for field in fields(cls)}
         if not isinstance(data, Mapping) or data.keys() != names:
-            raise ValueError("this is no failure of a row")
+            raise ValueError("this is not a failure of a row")
         for name, value in data.items():
             if name in ("error_type", "error_message", "error_trace", "timestamp"):
                 fits = isinstance(value, str)
@@ -245,7 +246,7 @@ class RowFailure:
                 may_miss = name in ("row_address", "batch_index", "policy")
                 fits = type(value) is int or (value is None and may_miss)
             if not fits:
-                raise ValueError(f"{name} of a failure of a row is not {str(value)[:40]!r}")
+                raise ValueError(f"{name} of a row failure cannot be {str(value)[:40]!r}")
         return cls(**{**data, "timestamp": datetime.fromisoformat(data["timestamp"])})
 
 
@@ -264,15 +265,15 @@ class _Guarded(Protocol):
 def guarded_compute(
     udf: _Guarded, batch: pa.RecordBatch, addresses: Sequence[int], *, sleep: Callable[[float], None] = time.sleep
 ) -> tuple[pa.Array, list[RowFailure]]:
-    """The column of a batch, and a failure for each row that the function's policy left null.
+    """Compute the column of a batch, and return it with a failure for each row that a policy left null.
 
-    ``addresses`` are those of the rows. The function is called for the whole batch. If it fails, the first policy that
-    matches applies: ``Retry`` calls it again for the same rows, and finally raises the last error; ``Skip`` halves them
-    down to single rows: if ``f`` of ``n`` rows fail, a function of batches is called at most ``1 + 2 f (1 + log2 n)``
-    times. ``Fail``, and no policy, raise the error. Errors of halves are matched again.
+    ``addresses`` are the addresses of the rows. The function is called for the whole batch. If it fails, the first
+    matching policy applies. ``Retry`` calls the function again for the same rows, and finally raises the last error.
+    ``Skip`` halves the rows down to single rows: if ``f`` of ``n`` rows fail, a function of batches is called at most
+    ``1 + 2 f (1 + log2 n)`` times. ``Fail``, or no policy, raises the error. Errors of halves are matched again.
 
-    Side effects of the function repeat for rows that it is called for again. The caller, who knows all batches,
-    compares the number of skipped rows with the policy: :func:`check_skipped`.
+    Repeated calls repeat the function's side effects. The caller checks the number of skipped rows of all batches:
+    :func:`check_skipped`.
     """
     return _span(udf, batch, addresses, sleep, 0)
 
@@ -309,7 +310,7 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 (whatever the user's class does)
-        return "an error that has no text"
+        return "an error without a text"
 
 
 def _trace(error: BaseException) -> str:

@@ -169,7 +169,7 @@ class _KeptValues:
 
     def _lost(self) -> WriteError:
         return WriteError(
-            "checkpoints of the view went while they were put together",
+            "checkpoints of the view disappeared while they were joined",
             path=self._place,
             hint="Nothing was committed; refresh it again.",
             transient=True,
@@ -262,7 +262,7 @@ class RefreshRun:
             self._forget(versions, change)
             return change
 
-        hint = "Refresh it again; what was computed is kept."
+        hint = "Refresh it again; computed values are kept."
         published: ViewChange | Literal[False] = publish(
             attempt, repr(self.view.label), path=self.view.place, hint=hint, most=_MOST_ROUNDS
         )
@@ -300,9 +300,9 @@ class RefreshRun:
         rows = sum(report["rows"] for report in reports)
         if rows != change.rows:
             raise WriteError(
-                f"the condition was true in {change.rows:,} rows, and then in {rows:,}",
+                f"the condition was true in {change.rows:,} rows, and in the second evaluation in {rows:,}",
                 path=self.view.place,
-                hint="Nothing was committed. A view's condition has to say the same each time, as random() does not.",
+                hint="Nothing was committed. A view's condition must be deterministic, unlike random().",
             )
         return [fragment for report in reports for fragment in report["fragments"]]
 
@@ -418,15 +418,15 @@ class RefreshPlan:
     Parameters
     ----------
     table_name, version
-        The view, and the version of it that was looked at.
+        The view, and its version in this plan.
     has_work
-        Whether any row would be computed or taken away.
+        Whether any row would be computed or removed.
     total_tasks, total_rows_pending
-        The tasks, and the rows that would be computed.
+        The numbers of tasks, and of rows that would be computed.
     skipped_fragments, skipped_rows
         The fragments and the rows of the source that need no computation.
     total_fragments, total_rows
-        Those of the source, in the version that the view would be brought to.
+        All fragments and rows of the source, in the version of the refresh.
     job_type
         ``refresh``.
     new_source_fragments
@@ -456,7 +456,8 @@ class RefreshPlan:
 class RefreshJobResult:
     """Result of a refresh: its counts and times. ``cluster_…`` and ``manifest_…`` are of other engines: None.
 
-    ``rows_refreshed`` are the rows that were computed, ``new_source_fragments`` those of the source that had them.
+    ``rows_refreshed`` is the number of computed rows, ``new_source_fragments`` the number of source fragments with such
+    rows.
     """
 
     job_id: str
@@ -574,13 +575,13 @@ def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
     reader = parts.lance.at()
     definition = ViewDefinition.of(reader.schema)
     if definition is None:
-        raise UsageError("Destination dataset must have view metadata.", hint=f"{parts.name!r} is no view.")
+        raise UsageError("Destination dataset must have view metadata.", hint=f"{parts.name!r} is not a view.")
     source = definition.source_table(parts.lance)
     if not source.versions():
         raise NotFoundError(
-            f"the table of which {parts.name!r} is a view is gone",
+            f"the source table of the view {parts.name!r} is gone",
             path=source.place,
-            hint="Bring it back to refresh the view; the view's rows stay as they are.",
+            hint="Restore the source to refresh the view; the view's rows stay.",
         )
     after = source.at(src_version)
     if not definition.is_stable and after.version != definition.version:
@@ -588,7 +589,7 @@ def _versions(parts: TableParts, src_version: int | None) -> ViewVersions:
             f"Cannot refresh this materialized view to source version {after.version}: it is pinned to source "
             f"version {definition.version}.\n\nUse refresh(src_version={definition.version}). Note that the view "
             f"will not pick up rows written to the source after version {definition.version}.",
-            hint="Rows of a table without stable row ids are not known again once it was compacted.",
+            hint="Without stable row ids, rows cannot be identified after a compaction.",
         )
     functions = [
         _target(name, reader.schema.field(name), resolve(function, parts.modules), function.inputs_of(after.schema))

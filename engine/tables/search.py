@@ -30,7 +30,7 @@ SCORES: Final = (DISTANCE, SCORE, RELEVANCE)
 
 METRICS: Final = ("l2", "cosine", "dot", "hamming")
 PROBES: Final = 20
-"""Partitions of an index that are looked at, where a query does not say."""
+"""The default number of partitions of an index that a query searches."""
 FUSED: Final = 60
 """The constant of reciprocal rank fusion."""
 
@@ -119,7 +119,7 @@ def ranked(
     most, skipped = window
     if taken := [name for name in SCORES if name in reader.schema.names]:
         raise UsageError(
-            f"the column {taken[0]!r} has the name of a score", hint="Give it another, to search the table."
+            f"the column {taken[0]!r} has the reserved name of a score", hint="Rename it to search the table."
         )
     if near is not None and words is not None:  # by name alone: an id nobody needs is a fifth of a search for words
         expressions = {**expressions, ROW_ID: ROW_ID}
@@ -135,7 +135,7 @@ def ranked(
     missing = [name for name in (*expressions, RELEVANCE) if name not in fused.column_names]
     if missing:
         raise UsageError(
-            f"the reranker returned no column {missing[0]!r}", hint="It must keep all columns of the rows."
+            f"the reranker returned no column {missing[0]!r}", hint="A reranker must keep all columns of the rows."
         )
     return fused.slice(skipped, most)
 
@@ -165,7 +165,7 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
         reason = (
             f"there are several columns of vectors, {', '.join(names)}" if names else "there is no column of vectors"
         )
-        raise UsageError(reason, hint="Name one, as vector_column_name=." if names else None)
+        raise UsageError(reason, hint="Choose a column by vector_column_name=." if names else None)
     return str(names[0])
 
 
@@ -176,14 +176,14 @@ def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None 
         given = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
         vector = given.cast(type_.value_type)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError(f"the query is no vector of numbers: {error}") from None
+        raise UsageError(f"the query is not a vector of numbers: {error}") from None
     if vector.null_count or len(vector) != type_.list_size:
         raise UsageError(
-            f"the query has {len(vector) - vector.null_count} numbers, "
-            f"and vectors of {shown or repr(column)} have {type_.list_size}"
+            f"the query has {len(vector) - vector.null_count} numbers, but vectors of {shown or repr(column)} have "
+            f"{type_.list_size}"
         )
     if pa.types.is_floating(vector.type) and not np.isfinite(vector.to_numpy(zero_copy_only=False)).all():
-        raise UsageError("the query has a number that is not finite, to which nothing has a distance")
+        raise UsageError("the query has a non-finite number")
     return vector
 
 
@@ -201,7 +201,7 @@ def _is_vector(type_: pa.DataType) -> bool:
 
 
 QueryColumn = str | UDF
-"""A column that is asked for: SQL over the table's columns, or a function of them."""
+"""A column of a query: SQL over the table's columns, or a function of them."""
 
 _INPUT: Final = "__input_"
 
@@ -281,16 +281,16 @@ def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
 
 
 RANKED_ROWS: Final = 10
-"""Rows of a ranking, where a query has no limit."""
+"""The default limit of a ranked query."""
 
 
 @dataclass(frozen=True)
 class TableQuery:
     """A query of a table, made by ``Table.search``. It is immutable: each method returns a new query.
 
-    ``condition`` is an SQL condition on rows. ``columns`` are, by name, SQL over the table's columns or functions of
-    them (None: all of the table's). ``most`` and ``skipped`` are the limit and the offset. ``near`` and ``words`` rank
-    rows, one of them or both.
+    ``condition`` is an SQL condition on rows. ``columns`` maps names to SQL over the table's columns or to functions
+    (None: all columns of the table). ``most`` and ``skipped`` are the limit and the offset. ``near`` and ``words`` rank
+    the rows; a query may have both.
     """
 
     table: LanceTable
@@ -304,7 +304,7 @@ class TableQuery:
     reranker: Reranker = field(default_factory=RankFusion)
     has_row_id: bool = False
     vector_name: str | None = None
-    """The column of vectors that :meth:`vector` means; None: the only one."""
+    """The column of vectors for :meth:`vector`; None: the only one."""
 
     def where(self, condition: str) -> TableQuery:
         """Only rows that match an SQL condition; a ranking contains only these."""
@@ -333,7 +333,7 @@ class TableQuery:
     # --- rankings
 
     def vector(self, query: Any) -> TableQuery:
-        """Set the vector, also of a hybrid query."""
+        """Set the vector. A hybrid query needs a vector and words."""
         near = self.near
         schema = self.table.newest().schema
         column = vector_column(schema, self.vector_name) if near is None else near.column
@@ -341,7 +341,7 @@ class TableQuery:
         return replace(self, near=NearRows(column, vector) if near is None else replace(near, vector=vector))
 
     def text(self, query: str) -> TableQuery:
-        """Set the words, also of a hybrid query."""
+        """Set the words. A hybrid query needs words and a vector."""
         if not isinstance(query, str):
             raise TypeError(f"text() takes words, not {query!r}")
         return replace(self, words=RowsWithWords(query) if self.words is None else replace(self.words, text=query))
@@ -357,19 +357,19 @@ class TableQuery:
         return replace(self, near=replace(self._near("nprobes"), probes=_count("nprobes", partitions, least=1)))
 
     def refine_factor(self, times: int) -> TableQuery:
-        """Compare this many times the wanted number of vectors exactly; by default none."""
+        """Compare this many times the limit of vectors exactly; by default none."""
         return replace(self, near=replace(self._near("refine_factor"), refine=_count("refine_factor", times, least=1)))
 
     def rerank(self, reranker: Reranker | None = None, *, k: int = 60) -> TableQuery:
         """Rank a hybrid query by reciprocal rank fusion with another ``k``, or by your own reranker.
 
-        Its ``rerank_hybrid(query, vector_results, fts_results)`` gets the words and two pyarrow tables, with the
-        query's columns, ``_rowid`` and ``_distance`` or ``_score``. It returns one table, with ``_relevance_score``.
+        The method ``rerank_hybrid(query, vector_results, fts_results)`` gets the words and two pyarrow tables, with the
+        query's columns, ``_rowid`` and ``_distance`` or ``_score``. It returns one table with ``_relevance_score``.
         """
         if not self.is_hybrid:
-            raise UsageError("rerank() is of hybrid queries, which have two rankings")
+            raise UsageError("rerank() needs a hybrid query, which has two rankings")
         if reranker is not None and not callable(getattr(reranker, "rerank_hybrid", None)):
-            raise TypeError("a reranker has a method rerank_hybrid")
+            raise TypeError("a reranker needs a method rerank_hybrid")
         return replace(self, reranker=reranker or RankFusion(_count("k", k, least=1)))
 
     def with_row_id(self, wanted: bool = True) -> TableQuery:
@@ -378,7 +378,7 @@ class TableQuery:
 
     @property
     def is_ranked(self) -> bool:
-        """Return whether rows come in another order than the table's."""
+        """Return whether the order of rows differs from the table's."""
         return self.is_hybrid or self.near is not None or self.words is not None
 
     # --- answers
@@ -397,7 +397,7 @@ class TableQuery:
         return self.to_arrow().to_pandas()
 
     def to_batches(self, batch_size: int | None = None) -> pa.RecordBatchReader:
-        """Yield the rows in batches of at most ``batch_size`` rows, read as you take them."""
+        """Yield the rows lazily, in batches of at most ``batch_size`` rows."""
         reader = self.table.newest()
         asked = self._asked(reader)
         if self.is_ranked:
@@ -425,14 +425,14 @@ class TableQuery:
         if self.is_ranked and (
             wrong := [name for name in SCORES if name in (self.columns or ()) and name not in scores]
         ):
-            raise UsageError(f"such a search gives no {wrong[0]}", hint=f"It gives {scores[0]}.")
+            raise UsageError(f"this search has no column {wrong[0]}", hint=f"It gives {scores[0]}.")
         return AskedColumns.of(self.columns, (*scores, *([ROW_ID] * self.has_row_id)), reader)
 
     def _ranked(self, reader: FragmentReader, asked: AskedColumns) -> pa.Table:
         """The rows of a query that ranks them, the best first."""
         if self.is_hybrid and (self.near is None or self.words is None):
             missing = "vector(…)" if self.near is None else "text(…)"
-            raise UsageError("a hybrid search is one for a vector and for words", hint=f"Add .{missing}.")
+            raise UsageError("a hybrid search needs a vector and words", hint=f"Add .{missing}.")
         window = (RANKED_ROWS if self.most is None else self.most, self.skipped)
         expressions = {name: expression for name, expression in asked.expressions.items() if name not in SCORES}
         rows = ranked(reader, expressions, self.condition, self.near, self.words, self.reranker, window)
@@ -443,7 +443,7 @@ class TableQuery:
 
     def _near(self, method: str) -> NearRows:
         if self.near is None:
-            raise UsageError(f"{method}() is of searches for vectors")
+            raise UsageError(f"{method}() needs a search for vectors")
         return self.near
 
 
@@ -462,7 +462,7 @@ def _cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatc
 
 def _column(name: str, given: object) -> QueryColumn:
     if not isinstance(name, str):
-        raise TypeError(f"the name of a column is text, not {name!r}")
+        raise TypeError(f"the name of a column must be text, not {name!r}")
     if isinstance(given, str):
         return given
     return single_function(name, given)
@@ -470,7 +470,7 @@ def _column(name: str, given: object) -> QueryColumn:
 
 def _count(what: str, number: int, least: int = 0) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise UsageError(f"{what} is a number of at least {least}, not {number!r}")
+        raise UsageError(f"{what} must be at least {least}, not {number!r}")
     return number
 
 

@@ -40,8 +40,8 @@ class _Siblings:
 _SIBLINGS: Final = _Siblings()
 
 Columns = Annotated[T, _SIBLINGS]
-"""The return annotation of a function that gives several columns at once: one for each field of ``T``, a NamedTuple,
-dataclass or TypedDict. To a type checker it is ``T`` itself.
+"""The return annotation of a function of several columns: one for each field of ``T``, a NamedTuple, dataclass or
+TypedDict. Type checkers see ``T`` itself.
 """
 
 ARROW_TYPES: Final[Mapping[Any, pa.DataType]] = {
@@ -51,7 +51,7 @@ ARROW_TYPES: Final[Mapping[Any, pa.DataType]] = {
     bool: pa.bool_(),
     bytes: pa.binary(),
 }
-"""The types of columns that follow from annotations; all others have to be given as ``data_type``."""
+"""The column types that annotations determine; give other types as ``data_type``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ def signature_of(
     """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
-            f"UDF {name!r} yields rows: functions that make several rows of one (table functions) are no columns"
+            f"UDF {name!r} yields rows: functions that return several rows for one (table functions) are not supported"
         )
     if inspect.iscoroutinefunction(function):
-        raise TypeError(f"UDF {name!r} is a coroutine function: a column needs one that returns its values")
+        raise TypeError(f"UDF {name!r} is a coroutine function: a column needs a function that returns its values")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -122,19 +122,22 @@ def signature_of(
         required = parameter.default is parameter.empty
         if parameter.kind is parameter.KEYWORD_ONLY:
             if required:
-                raise UsageError(f"UDF {name!r} wants {parameter.name!r} by keyword, and columns come by position")
+                raise UsageError(
+                    f"UDF {name!r} has the keyword-only parameter {parameter.name!r}, but columns are passed by "
+                    "position"
+                )
             continue
         annotation = names.resolved(parameter.annotation)
         annotations.append(annotation)
         parameters.append(Parameter(parameter.name, _name_of(annotation), required))
     if not parameters and not many:
-        raise UsageError(f"UDF {name!r} has no parameter, and is a function of no column")
+        raise UsageError(f"UDF {name!r} has no parameter, so it has no input column")
     kind = _kind(annotations, name)
     returned = _returned(names.resolved(signature.return_annotation), kind, name, data_type)
     return FunctionSignature(kind, tuple(parameters), many, returned)
 
 
-_WRAP = "Call it from a function of your own."
+_WRAP = "Call it in your own function."
 
 
 class _Unknown:
@@ -172,12 +175,14 @@ def _kind(annotations: list[Any], name: str) -> FunctionKind:
     batches = [plain_annotation(annotation) is pa.RecordBatch for annotation in annotations]
     if any(batches):
         if len(batches) > 1:
-            raise UsageError(f"UDF {name!r} takes a pyarrow.RecordBatch and more: a batch comes alone")
+            raise UsageError(
+                f"UDF {name!r} takes a pyarrow.RecordBatch and other parameters: a batch must be the only one"
+            )
         return FunctionKind.RECORD_BATCH
     arrays = [_is_array(annotation) for annotation in annotations]
     if any(arrays) and not all(arrays):
         raise UsageError(
-            f"UDF {name!r} takes pyarrow.Array and values of rows at once",
+            f"UDF {name!r} mixes pyarrow.Array and row values",
             hint="Annotate all of its parameters as pyarrow.Array, or none.",
         )
     return FunctionKind.ARRAY if any(arrays) else FunctionKind.SCALAR
@@ -210,7 +215,7 @@ def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.Data
         text = annotation.text
         if text is not None and "Columns[" in text:
             raise UsageError(
-                f"UDF {name!r} returns {text}, and that cannot be looked up: {annotation.reason}",
+                f"UDF {name!r} returns {text}, which cannot be resolved: {annotation.reason}",
                 hint="Define the class at the top of the module.",
             )
         return ReturnType(data_type, text=text)
@@ -235,7 +240,7 @@ def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Fie
     """Return the columns of ``Columns[kind]``, with the types of the struct ``data_type`` or of the annotations."""
     is_named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
     if not (is_named_tuple or (isinstance(kind, type) and dataclasses.is_dataclass(kind)) or typing.is_typeddict(kind)):
-        raise UsageError(f"UDF {name!r}: Columns[T] wants a NamedTuple, a dataclass or a TypedDict, not {kind!r}")
+        raise UsageError(f"UDF {name!r}: Columns[T] needs a NamedTuple, a dataclass or a TypedDict, not {kind!r}")
     names = (
         list(kind._fields)
         if is_named_tuple
@@ -249,8 +254,8 @@ def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Fie
         given = [field.name for field in data_type] if pa.types.is_struct(data_type) else None
         if given != names:
             raise UsageError(
-                f"UDF {name!r} returns Columns of {names}, and its data_type is {data_type}",
-                hint="Give a struct of these fields, in this order, or leave data_type out.",
+                f"UDF {name!r} returns Columns of {names}, but its data_type is {data_type}",
+                hint="Give a struct of these fields, in this order, or omit data_type.",
             )
         return tuple(data_type)
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -259,7 +264,7 @@ def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Fie
         type_ = _arrow_type(hints.get(field))
         if type_ is None:
             raise UsageError(
-                f"UDF {name!r}: the type of the column {field!r} does not follow from its annotation "
+                f"UDF {name!r}: the type of the column {field!r} cannot be derived from its annotation "
                 f"{hints.get(field)}",
                 hint="Give the types as data_type=pyarrow.struct(…), or annotate it as Annotated[…, pyarrow type].",
             )

@@ -85,7 +85,7 @@ def arguments_of(
 
 
 class Table(TableVersions, TableCuration):
-    """A Lance table with computed columns, search and upkeep.
+    """A Lance table with computed columns, search and maintenance.
 
     Methods raise ``NotFoundError`` if there is no table, ``ReadError`` if it is damaged, ``WriteError`` if it cannot be
     written.
@@ -95,14 +95,14 @@ class Table(TableVersions, TableCuration):
     place
         A folder, or a URL of an object store.
     name
-        Its name; by default the last part of its place, without ``.lance``.
+        The name of the table; by default the last part of ``place``, without ``.lance``.
     udf_modules
         The modules with functions that column definitions may name; by default those of ``CHUNKMILL_UDF_MODULES``.
     executor
-        The executor of tasks; by default as for pipelines.
+        The executor of tasks; the default is that of pipelines.
     allow
-        Folders outside the table in which it and its blobs may have files; see "Tables of others" in the docs. Other
-        files raise a ``ForeignFileError``.
+        Folders outside the table for files of the table and its blobs; see "Tables of others" in the docs. Files
+        elsewhere raise a ``ForeignFileError``.
     version
         The number of a version to read instead of the newest. The table is then read-only: changes raise a
         ``ValueError``.
@@ -130,7 +130,7 @@ class Table(TableVersions, TableCuration):
         return f"NativeTable({self.name}, {self.uri})"
 
     def at(self, version: VersionPoint | None = None) -> Self:
-        """The table as of a version, read-only: changes raise a ``ValueError``.
+        """A version of the table, read-only: changes raise a ``ValueError``.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Table(TableVersions, TableCuration):
         NotFoundError
             The version or tag does not exist, or was removed.
         ValueError
-            It is none of these, or a time in the future.
+            ``version`` has another type, or is a time in the future.
         """
         number = self._history().number(version)
         modules, executor, gate = self._parts.modules, self._parts.executor, self._lance.gate
@@ -177,7 +177,7 @@ class Table(TableVersions, TableCuration):
         return pa.Table.from_batches(snapshot.batches(), snapshot.schema)
 
     def add(self, data: Any, mode: Literal["append", "overwrite"] = "append") -> None:
-        """Add rows, in one commit. Missing columns are null, computed ones until the next backfill.
+        """Add rows, in one commit. Missing columns are null; computed columns are null until the next backfill.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class Table(TableVersions, TableCuration):
             Columns are unknown, or have other types. Nothing was written.
         """
         if mode not in ("append", "overwrite"):
-            raise UsageError(f"mode is append or overwrite, not {mode!r}")
+            raise UsageError(f"mode must be append or overwrite, not {mode!r}")
         check_rows(self._lance)
         try:
             rows = rows_of(_of_mappings(data, self.schema), {}, lambda: self.schema)
@@ -219,15 +219,15 @@ class Table(TableVersions, TableCuration):
     ) -> None:
         """Change columns in the rows that match an SQL condition, in one commit.
 
-        Computed values of these rows stay as they are: :meth:`plan_backfill` counts them as stale, and
-        ``backfill(column, recompute_stale=True)`` computes them again.
+        Computed values of these rows stay unchanged: :meth:`plan_backfill` counts them as stale, and ``backfill(column,
+        recompute_stale=True)`` computes them again.
 
         Parameters
         ----------
         where
             The rows; by default all.
         values
-            The new values, by their columns.
+            The new values, by column.
         values_sql
             SQL for the new values, over the old row, by column.
 
@@ -269,7 +269,7 @@ class Table(TableVersions, TableCuration):
             A column exists already; an input does not exist or is of another type; or the form does not suit the
             function.
         TypeError
-            ``transforms`` is none of these.
+            ``transforms`` has another type.
         """
         if args or kwargs:
             raise TypeError("add_columns() takes the columns as one argument")
@@ -311,50 +311,48 @@ class Table(TableVersions, TableCuration):
 
     @arguments_of(backfill_job, without=("_return_future",))
     def backfill(self, job: PreparedJob[BackfillJobResult]) -> BackfillJobResult:
-        """Compute a column where it has no value, and wait for it.
+        """Compute the missing values of a column, and wait for the end.
 
-        Guarantee: a row has its new value or the one before. Commits are permanent, and checkpoints keep uncommitted
-        values for the next run. Rows that others write meanwhile stay null.
+        Guarantee: a row has its new value or the previous one. Commits are permanent, and checkpoints keep uncommitted
+        values for the next run. Rows written meanwhile stay null.
 
         Parameters
         ----------
         columns
-            The column, or a list of one. Any column of a function selects all of its columns.
+            The column, or a list with one column. A column of a function selects all columns of the function.
         udf
             A function to use instead of the one in the column's definition. If its parameters are not named like
             columns, it gets the inputs of the column.
         where
-            An SQL condition on the rows; ``"1=1"`` selects all. By default rows without a value, and fragments whose
-            values are of another version of the function, or of inputs computed again since.
+            An SQL condition on the rows; ``"1=1"`` selects all. By default, rows without a value, and fragments with
+            values of another version of the function or of outdated inputs.
         concurrency
             The most tasks of the job; the session runs as many at once as it has cores.
         intra_applier_concurrency, task_shuffle_diversity
             Ignored with a warning: they have no meaning on Spark.
         _admission_check, _admission_strict
             Whether to compare the function's cores, GPUs and memory with the session before the start (default:
-            ``CHUNKMILL_ADMISSION_CHECK``, or true), and whether too little is an error instead of a warning
+            ``CHUNKMILL_ADMISSION_CHECK``, or true), and whether a shortage is an error instead of a warning
             (``CHUNKMILL_ADMISSION_STRICT``).
         refresh_status_secs
             Ignored: progress is drawn continuously.
         timeout
             How long to wait.
         min_checkpoint_size, max_checkpoint_size, checkpoint_size, batch_size
-            Rows of a batch: the fewest, the most, and the first; later batches take about 10 s. ``checkpoint_size``
-            without ``max_checkpoint_size`` is the most, too. ``batch_size`` is its older name; 0 means all rows that
-            are read at once.
+            Rows of a batch: the fewest, the most, and the first; later batches take about 10 s. ``checkpoint_size`` is
+            the default of ``max_checkpoint_size``. ``batch_size`` is its older name; 0 means all rows of one read.
         batch_checkpoint_flush_interval_seconds
-            Seconds of work that a kill may cost, 5 by default; 0 keeps every batch as soon as it is done.
+            The seconds of work that a kill may lose, 5 by default; 0 stores every batch at once.
         blob_read_strategy
             ``auto`` and ``range`` read blobs in ranges, with the other columns; ``legacy`` does the same.
         blob_read_buffer_size
-            Bytes that are read at once, of blobs and of everything else: 4 MiB by default, 32 MiB with a
-            ``checkpoint_size``.
+            The bytes of one read: 4 MiB by default, 32 MiB with a ``checkpoint_size``.
         _enable_job_tracker_saves
             Whether to record the job in the table's folder.
         job_id
             The id of the job; by default a new one.
         commit_granularity
-            Fragments of a commit: by default 64, or a twentieth if that is more; None: one commit.
+            The fragments of a commit: by default 64, or a twentieth of all if that is more. None: one commit.
         read_version
             The version to read.
         task_size
@@ -364,16 +362,17 @@ class Table(TableVersions, TableCuration):
         recompute_stale
             Also compute rows that were updated after their computation; by default they keep their values.
         executor, progress
-            As pipelines take them.
+            As for pipelines.
 
         Raises
         ------
         ValueError
             The column does not exist or has no function, or ``where`` is not a condition.
         JobFailedError
-            The function failed, and no policy skips that. A ``RuntimeError``, caused by the function's error.
+            The function failed, and no policy skips the error. It is a ``RuntimeError``, caused by the function's
+            error.
         TimeoutError
-            The job is not done in time. It continues.
+            The job is not done after ``timeout``. It continues.
         """
         if job.timeout is None:
             return job.run()  # in this thread, where Ctrl-C reaches the function
@@ -393,19 +392,18 @@ class Table(TableVersions, TableCuration):
     def load_columns(self, job: PreparedJob[str]) -> str:
         """Fill columns from files or another table, by a primary key; wait, and return the job's id.
 
-        Missing columns are added. A row whose key is in the source gets the source's value, even if it is null; so do
-        several rows with one key.
+        Missing columns are added. Every row whose key is in the source gets the source's value, even a null.
 
         Parameters
         ----------
         source
             A file, a folder of files, a Lance table, or a list of files.
         pk
-            The key, in both, of one type.
+            The key column, which has the same type in the table and in the source.
         columns
             The columns of the source to load.
         source_format
-            ``parquet``, ``lance`` or ``ipc``; by default from the names' endings.
+            ``parquet``, ``lance`` or ``ipc``; by default from the suffixes of the names.
         on_missing
             For rows that the source lacks: ``carry`` keeps them, ``null`` sets null, ``error`` loads nothing.
         checkpoint_interval_seconds
@@ -413,15 +411,15 @@ class Table(TableVersions, TableCuration):
         _loader_cpus, _loader_memory
             Resources of a task, compared with the session as for functions.
         concurrency, task_size, checkpoint_size, min_checkpoint_size, max_checkpoint_size, commit_granularity
-            As :meth:`backfill` takes them.
+            As in :meth:`backfill`.
         refresh_status_secs, enable_job_tracker_saves, job_id
-            Likewise.
+            As in :meth:`backfill`.
 
         Raises
         ------
         ValueError
-            Columns or the key do not exist, or have other types than the table's; the source has a key twice; or it
-            lacks a row, with ``on_missing="error"``.
+            Columns or the key do not exist, or have other types than the table's; the source has a key twice; or the
+            source lacks a row, with ``on_missing="error"``.
         ReadError
             The source cannot be read.
         """
@@ -448,15 +446,17 @@ class Table(TableVersions, TableCuration):
         change of a function, all rows are computed again.
 
         Guarantee: a refresh is one commit. An interrupted refresh changes nothing, and the next one continues from its
-        checkpoints. Of two refreshes, also on two hosts, the second waits for the first, and does the remaining work. A
-        refresh that is silent for half a minute counts as dead, which is logged; if it is alive, its commit is refused.
+        checkpoints. If two refreshes run at once, also on two hosts, the second waits for the first, and does the
+        remaining work. A refresh that is silent for half a minute counts as dead, which is logged; its commit is then
+        refused.
 
         Parameters
         ----------
         where
             Not supported.
         src_version
-            The version of the source; by default the newest. It may be older than the view's present one.
+            The version of the source; by default the newest. It may be older than the view's present version of the
+            source.
         max_rows_per_fragment
             Rows of a new fragment of the view; by default a million.
         concurrency
@@ -475,9 +475,9 @@ class Table(TableVersions, TableCuration):
         ValueError
             The table is not a view.
         RuntimeError
-            The source has no stable row ids, and the version is not the view's.
+            The source has no stable row ids, and ``src_version`` is not the view's version of the source.
         JobFailedError
-            A function failed, and no policy skips that. A ``RuntimeError``, caused by the function's error.
+            A function failed, and no policy skips the error. It is a ``RuntimeError``, caused by the function's error.
         """
         return job.run()  # in this thread, where Ctrl-C reaches the function
 
@@ -502,7 +502,7 @@ class Table(TableVersions, TableCuration):
     def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
         """The addresses of the rows of a column that failed in a job.
 
-        ``backfill(column, where=f"_rowaddr IN ({addresses})")`` tries them again, until the table is compacted.
+        ``backfill(column, where=f"_rowaddr IN ({addresses})")`` computes them again, until the table is compacted.
         """
         addresses = {record.row_address for record in self.get_errors(job_id, column_name)}
         return sorted(address for address in addresses if address is not None)
@@ -523,8 +523,8 @@ class Table(TableVersions, TableCuration):
         vector_column_name
             The column of vectors; by default the only one.
         query_type
-            ``vector`` or ``fts`` for the type of ``query``. ``hybrid`` uses both: set the other one by ``.vector(…)``
-            or ``.text(…)`` of the result. Its rows have ``_relevance_score``.
+            ``vector`` or ``fts`` for the type of ``query``. ``hybrid`` uses both: set the missing one by ``.vector(…)``
+            or ``.text(…)``. The rows have ``_relevance_score``.
         ordering_field_name
             Not supported.
         fts_columns
@@ -541,28 +541,29 @@ class Table(TableVersions, TableCuration):
     def create_index(self, made: None) -> None:
         """Index the vectors of a column, for :meth:`search`. The defaults suit tables of any size.
 
-        Rows that you add later are found without it; :meth:`optimize` adds them to it.
+        Rows that you add later are also found, without the index; :meth:`optimize` adds them to it.
 
         Parameters
         ----------
         metric
             ``L2``, ``cosine``, ``dot``; ``hamming`` for vectors of bytes, with IVF_FLAT.
         num_partitions
-            The number of partitions; by default Lance chooses it by the number of rows.
+            The number of partitions; by default Lance derives it from the number of rows.
         num_sub_vectors
-            Of PQ: the bytes of a compressed vector, a divisor of its length; by default a sixteenth, an eighth or one.
+            For PQ: the bytes of a compressed vector, a divisor of its length; by default a sixteenth or an eighth of
+            the length, or 1.
         replace
-            Whether to replace an existing index; otherwise it is an error.
+            Whether to replace an existing index. Otherwise an existing index is an error.
         accelerator
             ``cuda`` or ``mps`` for training; needs torch.
         index_cache_size
             Not supported.
         num_bits
-            Of PQ: 8, or 4.
+            For PQ: 8 or 4.
         max_iterations, sample_rate
-            Of training: rounds, and vectors for each partition.
+            For training: the rounds, and the vectors for each partition.
         m, ef_construction
-            Of HNSW: edges of a node, and candidates for them.
+            For HNSW: the edges of a node, and the candidates for them.
 
         Raises
         ------
@@ -579,14 +580,14 @@ class Table(TableVersions, TableCuration):
         field_names
             The columns.
         replace
-            Whether to replace an existing index; otherwise it is an error.
+            Whether to replace an existing index. Otherwise an existing index is an error.
         with_position
-            Whether to store positions of words, which phrases need.
+            Whether to store positions of words, which phrase search needs.
         base_tokenizer
-            How texts are split: ``simple`` at all but letters and digits, ``whitespace`` at white space, ``raw`` not at
-            all.
+            How texts are split: ``simple`` (at everything except letters and digits), ``whitespace``, or ``raw`` (not
+            split).
         language, stem, remove_stop_words
-            Whether to reduce words to their stems and to leave out frequent words, and of which language.
+            The language, and whether to reduce words to their stems and to skip frequent words.
         max_token_length
             The longest words to index; None: all.
         lower_case, ascii_folding
@@ -615,8 +616,8 @@ class Table(TableVersions, TableCuration):
     def optimize(self, *, cleanup_older_than: Moment | None = None, delete_unverified: bool = False) -> CleanupStats:
         """Join small fragments, add all rows to the indexes, and return the result of :meth:`cleanup_old_versions`.
 
-        Others may write meanwhile. Fragments with stale values stay separate from others, to keep track of stale
-        values. Raises ``ValueError`` for an invalid age, and a transient ``WriteError`` if others keep changing the
+        Other processes may write meanwhile. Fragments with stale values stay separate, so that stale values stay known.
+        Raises ``ValueError`` for an invalid age, and a transient ``WriteError`` if other writers keep changing the
         table.
         """
         if cleanup_older_than is not None:
@@ -627,7 +628,7 @@ class Table(TableVersions, TableCuration):
     def cleanup_old_versions(
         self, older_than: Moment | None = None, *, delete_unverified: bool = False
     ) -> CleanupStats:
-        """Remove old versions without a tag, and all that only they need; return what was removed.
+        """Remove old versions without a tag, and the data that only they need. Return the removed bytes and versions.
 
         Unused checkpoints and files of columns are removed, too. A running job keeps its version and later ones, its
         checkpoints and its files; a job on another host counts as ended after an hour of silence.
@@ -638,8 +639,8 @@ class Table(TableVersions, TableCuration):
             The age as a timedelta, by default a week; or a time before which versions are old, as a datetime (by
             default in UTC), ISO text, or nanoseconds since 1970. Readers of removed versions fail.
         delete_unverified
-            Also remove uncommitted files, which otherwise stay for a week. Writers that are about to commit them fail.
-            While a job runs, they stay, with a warning.
+            Also remove uncommitted files, which otherwise stay for a week. Writers that would still commit them fail.
+            While a job runs, these files stay, with a warning.
         """
         age = WEEK if older_than is None else max(age_of_moment("older_than", older_than), timedelta())
         return cleaned(self._lance, self._jobs, age, delete_unverified=delete_unverified)
@@ -649,12 +650,12 @@ class Table(TableVersions, TableCuration):
         return cleaned_checkpoints(self._lance, self._jobs)
 
 
-ROWS: Final = "rows are a list of mappings of names to values, Arrow's, or a DataFrame's"
+ROWS: Final = "rows must be a list of mappings, Arrow data, or a DataFrame"
 """The message of an error about data without rows."""
 
 
 NativeTable = Table
-"""A table in a folder or an object store, as all tables here are."""
+"""A table in a folder or an object store."""
 
 
 def _of_mappings(data: Any, schema: pa.Schema) -> Any:
@@ -669,7 +670,7 @@ def _of_mappings(data: Any, schema: pa.Schema) -> Any:
             [exact_array([row.get(name) for row in data], schema.field(name).type) for name in names], list(names)
         )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"rows do not go with the columns of the table: {error}") from None
+        raise UsageError(f"rows do not fit the columns of the table: {error}") from None
 
 
 def _assignments(schema: pa.Schema, values: Mapping[str, Any]) -> dict[str, str]:
@@ -686,10 +687,13 @@ def _assignments(schema: pa.Schema, values: Mapping[str, Any]) -> dict[str, str]
         try:
             scalar = exact_array([value], type_)[0]
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"{value!r} is no value of the column {name!r}, of type {type_}: {error}") from None
+            raise UsageError(f"{value!r} is not a value of the column {name!r} of type {type_}: {error}") from None
         text = literal(scalar)
         if text is None:
-            raise UsageError(f"SQL has no value of type {type_}, of column {name!r}", hint="Give SQL, as values_sql=.")
+            raise UsageError(
+                f"SQL cannot express a value of type {type_}, for column {name!r}",
+                hint="Give the value in SQL, as values_sql=.",
+            )
         texts[name] = text
     return texts
 

@@ -171,7 +171,7 @@ def simplify_sql(condition: str) -> str:
 
 
 MODULES: Final = "CHUNKMILL_UDF_MODULES"
-"""The variable of the environment that lists modules, with commas between, that may be imported for functions."""
+"""The environment variable with a comma-separated list of modules that may be imported for functions."""
 
 _MOST_JSON: Final = 1 << 20
 _SHOWN: Final = 12
@@ -181,10 +181,10 @@ _known: dict[tuple[str, str, str], UDF] = {}
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The function of a computed column, by the names and the digest of its lookup.
+    """The function of a computed column, by its name, its module and its digest.
 
-    ``inputs`` are the columns that it is called with; None for all of the table that are not computed. A column of a
-    group, which one function fills together, has its field of ``Columns[T]`` among the ``group_fields``.
+    ``inputs`` are its input columns; None: all columns that are not computed. If one function fills a group of columns,
+    ``group_fields`` are their fields of ``Columns[T]``.
     """
 
     column: str
@@ -203,7 +203,7 @@ class Definition:
     def of(cls, field: pa.Field) -> Definition | None:
         """The definition in a field's metadata; None for a column that is not computed.
 
-        Raises ``ReadError`` if the metadata is not what a definition is.
+        Raises ``ReadError`` if the metadata is not a definition.
         """
         said = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in _metadata(field)}
         if said.get(MARK) != "true":
@@ -224,7 +224,7 @@ class Definition:
         )
 
     def columns_in(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns of a table that the function fills together, in the order of its fields; else this one."""
+        """The columns that the function fills together, in the order of its fields; otherwise only this column."""
         if self.group is None:
             return (self.column,)
         places: dict[str, int] = {}
@@ -242,7 +242,7 @@ class Definition:
 
 
 def metadata_of(udf: UDF) -> dict[str, str]:
-    """The metadata of the field of a function's column."""
+    """The field metadata of a function's column."""
     module, qualname = _place_of(udf)
     return {
         MARK: "true",
@@ -270,20 +270,18 @@ def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
 
 
 def remember(udf: UDF) -> None:
-    """Register the function in this process for its definitions by :func:`metadata_of`."""
+    """Register the function in this process, so that its definitions find it."""
     module, qualname = _place_of(udf)
     _known[module, qualname, udf.digest] = udf
 
 
 def resolve(definition: Definition, udf_modules: Collection[str] = ()) -> UDF:
-    """The function of a definition, called with its inputs.
+    """The function of a definition, with its inputs.
 
-    It is one that this process remembers, or that its main module has, or one of a module that is imported for it:
-    where ``udf_modules``, or the environment's ``CHUNKMILL_UDF_MODULES`` with commas between, names that module or a
-    package around it. Naming a package allows all modules in it to be imported, by whoever writes a table.
-
-    Only a ``UDF`` in the module, under its name and with the definition's digest, is ever used. Raises ``UsageError``
-    that names what is missing.
+    The function is registered in this process, or is in its main module or in a module that is imported for it. A
+    module is imported only if ``udf_modules``, or the environment variable ``CHUNKMILL_UDF_MODULES`` (comma-separated),
+    names it or a package around it. Naming a package lets anyone who writes a table import any module in it. Only a
+    ``UDF`` of the definition's name and digest is used. Raises a ``UsageError`` that names the missing part.
     """
     place = (definition.module, definition.qualname, definition.digest)
     udf = _known.get(place)
@@ -292,7 +290,7 @@ def resolve(definition: Definition, udf_modules: Collection[str] = ()) -> UDF:
     if definition.inputs == udf.inputs:
         return udf
     if definition.inputs is None:
-        raise _unusable(definition, "the definition names no input columns, and the function takes some")
+        raise _unusable(definition, "the definition names no input columns, but the function needs some")
     return udf.with_inputs(definition.inputs)
 
 
@@ -300,7 +298,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
     is_main = definition.module == "__main__"
     path = definition.qualname.split(".")
     if not all(map(_is_plain, path if is_main else [*definition.module.split("."), *path])):
-        raise _unusable(definition, "the definition has no name by which a function is found in a module")
+        raise _unusable(definition, "the definition does not name a function in a module")
     if is_main:
         module = sys.modules.get("__main__")
     elif any(_lies_in(definition.module, parent) for parent in allowed):
@@ -308,7 +306,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
     else:
         raise _unusable(
             definition,
-            f"the module {_shown(definition.module)} is not in the list of those that may be imported for functions",
+            f"the module {_shown(definition.module)} is not in the list of modules that may be imported for functions",
             f"List it, as udf_modules=[{_shown(definition.module)}], by --module or in {MODULES}",
         )
     value: object = module
@@ -316,7 +314,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
         value = vars(value).get(name) if isinstance(value, (ModuleType, type)) else None
     if not isinstance(value, UDF):
         raise _unusable(
-            definition, f"the module {_shown(definition.module)} has no UDF of the name {_shown(definition.qualname)}"
+            definition, f"the module {_shown(definition.module)} has no UDF with the name {_shown(definition.qualname)}"
         )
     if value.digest != definition.digest:
         raise _unusable(
@@ -338,7 +336,7 @@ def _imported(definition: Definition) -> ModuleType:
 def _unusable(definition: Definition, why: str, hint: str | None = None) -> UsageError:
     hint = "Pass" if hint is None else f"{hint}; or pass"
     return UsageError(
-        f"the function {_shown(definition.udf_name)} of the column {_shown(definition.column)} is not here: {why}",
+        f"the function {_shown(definition.udf_name)} of the column {_shown(definition.column)} is not available: {why}",
         hint=f"{hint} the function itself, as udf=.",
     )
 
@@ -382,14 +380,14 @@ def _names(field: pa.Field, said: Mapping[str, str], key: str) -> tuple[str, ...
         return None
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise ReadError(
-            f"the metadata {MARK}.{key} of the column {_shown(field.name)} is no list of names: {_shown(text)}",
-            hint="The table was damaged, or written by something else.",
+            f"the metadata {MARK}.{key} of the column {_shown(field.name)} is not a list of names: {_shown(text)}",
+            hint="The table is damaged, or was written by other software.",
         )
     return tuple(value)
 
 
 FRESH_FILES: Final = "virtual_column.fresh_files"
-"""The entry of a field's metadata with the tokens of files that Lance wrote, in which no value is stale."""
+"""The key of a field's metadata with the tokens of files that Lance wrote without stale values."""
 
 _CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 

@@ -25,26 +25,26 @@ from .planning import state_of_files
 from .targets import Definition, groups_of, note_fresh, stale_rows
 
 STAGED: Final = ("run", "source")
-"""The folder of runs' staging files, in the table's folder."""
+"""The folder for staging files of runs, in the table's folder."""
 _MOST_APART: Final = 64
 """Fragments with stale values that are not joined with others: only neighbours are joined, so they may stay small."""
 WEEK: Final = timedelta(days=7)
-"""The age of versions that go by default."""
+"""The default age of versions to remove."""
 
 
 @dataclass(frozen=True)
 class CleanupStats:
-    """The bytes and the versions that a cleanup has removed."""
+    """The numbers of bytes and versions that a cleanup removed."""
 
     bytes_removed: int
     old_versions: int
 
 
 def joined(table: LanceTable, *, deletions: bool = False) -> None:
-    """Join small fragments, and add all rows to the indexes; with ``deletions`` no file has deleted rows then.
+    """Join small fragments, and add all rows to the indexes. With ``deletions``, also drop deleted rows from files.
 
-    Fragments with stale values are joined only with each other, so that stale values stay known. If there are many,
-    they are joined with all others: then all values in them that were ever updated or filled count as stale.
+    Fragments with stale values are joined only with each other, so that stale values stay known. Many such fragments
+    are joined with all others; then all values in them that were ever updated or filled count as stale.
     """
     table.extend_indexes()  # Lance joins no fragments of which an index covers some
     reader = table.at()
@@ -75,9 +75,9 @@ def joined(table: LanceTable, *, deletions: bool = False) -> None:
 
 
 def purged(table: LanceTable, jobs: JobTable) -> CleanupStats:
-    """Remove all that only deleted rows, or versions before the newest, need: what a table shows is all that it has.
+    """Remove all data that only deleted rows or earlier versions need, so that only the visible rows remain.
 
-    Checkpoints and the records of failed rows go, too. Nobody else may write to the table meanwhile.
+    Checkpoints and the records of failed rows are removed, too. Other writers must not write to the table meanwhile.
 
     Raises a transient ``WriteError`` while a job runs on its columns.
     """
@@ -97,15 +97,15 @@ def purged(table: LanceTable, jobs: JobTable) -> CleanupStats:
 def cleaned(
     table: LanceTable, jobs: JobTable, older_than: timedelta = WEEK, *, delete_unverified: bool = False
 ) -> CleanupStats:
-    """Remove old versions, checkpoints and files of columns that nobody needs.
+    """Remove old versions, and unused checkpoints and files of columns.
 
-    A job that runs keeps the versions from its own on, its checkpoints and its files. ``delete_unverified``: the files
-    of others go, too, that no version names, unless a job runs.
+    A running job keeps its version and later ones, its checkpoints and its files. ``delete_unverified`` also removes
+    files of other writers that no version names, unless a job runs.
     """
     running = jobs.running()
     if running and delete_unverified:
         warnings.warn(
-            f"files that no version of {table.place} names stay while jobs run: {running[0].job_id}",
+            f"files that no version of {table.place} names stay, because a job runs: {running[0].job_id}",
             UserWarning,
             stacklevel=3,
         )

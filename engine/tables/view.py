@@ -52,9 +52,10 @@ class ViewState:
 
 @dataclass(frozen=True)
 class ViewDefinition:
-    """A view: its columns by name, as SQL over those of the source (None: a function's), and the source's place.
+    """A view: its columns by name, as SQL over the source's columns or None (a column of a function).
 
-    ``version`` is the source's when the view was made. ``state`` is None before the first refresh.
+    ``source`` is the place of the source. ``version`` is the source's version when the view was created. ``state`` is
+    None before the first refresh.
     """
 
     columns: Mapping[str, str | None]
@@ -69,7 +70,7 @@ class ViewDefinition:
 
     @classmethod
     def of(cls, schema: pa.Schema) -> ViewDefinition | None:
-        """Return the definition in the metadata of a table's schema, or None if the table is no view.
+        """Return the definition in the metadata of a table's schema, or None if the table is not a view.
 
         Raises ``ReadError`` if the metadata is not a definition.
         """
@@ -83,7 +84,7 @@ class ViewDefinition:
             return cls(columns, **query, **base, state=None if state is None else ViewState(**state))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ReadError(
-                f"the definition of the view is damaged: {error!r}", hint="Drop the view, and make it again."
+                f"the definition of the view is damaged: {error!r}", hint="Drop the view, and create it again."
             ) from None
 
     def metadata(self) -> dict[str, str]:
@@ -98,7 +99,7 @@ class ViewDefinition:
 
     @staticmethod
     def state_metadata(state: ViewState) -> dict[str, str]:
-        """Return the metadata of the source version of the rows."""
+        """Return the metadata with the source version of the rows."""
         return {_STATE: json.dumps(vars(state))}
 
     @property
@@ -108,18 +109,19 @@ class ViewDefinition:
 
     @property
     def expressions(self) -> dict[str, str]:
-        """The columns that SQL gives."""
+        """The columns that are defined by SQL."""
         return {name: sql for name, sql in self.columns.items() if sql is not None}
 
     def functions(self, schema: pa.Schema) -> dict[str, Definition]:
-        """The definitions of the columns of functions, as the view's schema has them."""
+        """The definitions of the columns of functions in the view's schema."""
         definitions = {name: Definition.of(schema.field(name)) for name, sql in self.columns.items() if sql is None}
         return {name: definition for name, definition in definitions.items() if definition is not None}
 
     def source_table(self, view: LanceTable) -> LanceTable:
-        """Return the source. A source that was created beside the view is expected there.
+        """Return the source.
 
-        Raises ``ForeignFileError`` if the view's gate does not let it pass.
+        If the source was created next to the view, it is expected there. Raises ``ForeignFileError`` if the view may
+        not read it.
         """
         own = located(view.place)
         place = own.parent / self.source if _is_name(self.source) else located(self.source)
@@ -136,13 +138,13 @@ class ViewDefinition:
 def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefinition, pa.Schema, dict[str, UDF]]:
     """The definition of a view at a place, its columns, and the functions of some. Raises ``UsageError``."""
     if query.is_ranked or query.has_row_id:
-        raise UsageError("a view has rows of its source, and neither rankings nor their ids")
+        raise UsageError("a view cannot have rankings or row ids of its source")
     reader = query.table.at()
     given = query.columns or {
         column: quoted(column) for column in reader.schema.names if column not in (SOURCE_ROW, IS_SET)
     }
     if taken := [column for column in given if column in (SOURCE_ROW, IS_SET)]:
-        raise UsageError(f"{taken} are columns that every view has", hint="Give those of the query other names.")
+        raise UsageError(f"{taken} are reserved columns of views", hint="Give the query's columns other names.")
     functions = {column: udf for column, udf in given.items() if isinstance(udf, UDF)}
     columns = {column: sql if isinstance(sql, str) else None for column, sql in given.items()}
     source = located(query.table.place)
@@ -160,7 +162,7 @@ def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefiniti
         raise UsageError(f"{name!r} cannot be a view of itself")
     text = " ".join([*definition.expressions.values(), definition.condition or ""])
     if moving := [word for word in _MOVING if re.search(rf"\b{word}\b", text)]:
-        raise UsageError(f"a view cannot ask for {moving}: they change though the rows do not")
+        raise UsageError(f"a view cannot select {moving}: they change even if the rows do not")
     inputs_of(functions.values(), reader.schema)
     expressed = reader.expressed_schema(definition.expressions)
     fields = [pa.field(SOURCE_ROW, pa.int64()), pa.field(IS_SET, pa.bool_())]
@@ -168,7 +170,8 @@ def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefiniti
         if isinstance(udf, UDF):
             if udf.outputs is not None:
                 raise UsageError(
-                    f"column {column!r}: UDF {udf.name!r} gives several columns, and a view's gives one",
+                    f"column {column!r}: UDF {udf.name!r} returns several columns, but a view's function must return "
+                    "one",
                     hint="Let the function return one of them, or add them to the source.",
                 )
             metadata: Mapping[Any, Any] = {**udf.field_metadata, **metadata_of(udf)}
@@ -199,8 +202,8 @@ def check_own(table: LanceTable, columns: Sequence[str]) -> None:
     all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
     if held := [column for column in columns if column in all_]:
         raise UsageError(
-            f"{held} are columns of the view {table.label!r}, and made by its refreshes alone",
-            hint="Make another view, of another query.",
+            f"{held} are columns of the view {table.label!r}, which only a refresh changes",
+            hint="Create another view with another query.",
         )
 
 
@@ -208,8 +211,8 @@ def check_rows(table: LanceTable) -> None:
     """Raise ``UsageError`` for a view, whose rows come and go by its refreshes alone."""
     if ViewDefinition.of(table.at().schema) is not None:
         raise UsageError(
-            f"the rows of the view {table.label!r} are made by its refreshes alone",
-            hint="Change those of its source, and refresh it.",
+            f"only a refresh changes the rows of the view {table.label!r}",
+            hint="Change the rows of the source, and refresh the view.",
         )
 
 
@@ -258,8 +261,8 @@ def change_of(
         after.check([*definition.expressions.values(), *inputs], definition.condition)
     except UsageError as error:
         raise UsageError(
-            f"{definition.source_name!r} has no longer what the view asks for: {error.message}",
-            hint="Add such columns to it, or make another view.",
+            f"{definition.source_name!r} no longer has the view's columns: {error.message}",
+            hint="Add these columns to the source, or create another view.",
         ) from None
     ids, places = source_rows(reader)
 

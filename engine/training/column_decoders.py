@@ -40,10 +40,10 @@ def index_value(value: int, kind: TimelineKind) -> IndexValue:
 class DecodeRequest:
     """Rows of a :class:`FieldBatch` that one sample needs.
 
-    ``sample_position`` is its place among the samples that are decoded together, ``index_value`` its index value, of
-    the type of the index. ``output_row_indices`` are the rows of its value, one for each offset of a window.
-    ``decode_row_indices`` are the rows that are needed to decode these: the same ones, or for a decoder with
-    ``prior_keyframe_path`` all from a key frame on, if ``starts_at_keyframe``.
+    ``sample_position`` is the sample's position among the samples that are decoded together, ``index_value`` its index
+    value, of the type of the index. ``output_row_indices`` are the rows of its value, one for each offset of a window.
+    ``decode_row_indices`` are the rows that are needed to decode these: the same rows, or for a decoder with
+    ``prior_keyframe_path`` all rows from a key frame on (``starts_at_keyframe``).
     """
 
     sample_position: int
@@ -64,7 +64,7 @@ class FieldBatch:
     select
         A selector, which ``take_decode_rows`` and ``take_output_rows`` apply.
     is_windowed
-        Whether the field has a window, so that values have a first axis of its offsets.
+        Whether the field has a window. The first axis of values is then the offsets.
 
     Raises
     ------
@@ -82,18 +82,21 @@ class FieldBatch:
         self.is_windowed = is_windowed
 
     def rows(self, start: int, stop: int) -> pa.Array:
-        """The rows with numbers from ``start`` to before ``stop``."""
+        """The rows from ``start`` (inclusive) to ``stop`` (exclusive)."""
         return self.column.slice(start, stop - start)
 
     def take_decode_rows(self, request: DecodeRequest) -> pa.Array:
-        """The rows that are needed to decode the wanted ones, after the selector."""
+        """The rows that are needed to decode the requested rows, after the selector."""
         return self._taken(request.decode_row_indices)
 
     def take_output_rows(self, request: DecodeRequest) -> pa.Array:
-        """The wanted rows, after the selector. Raises ``ValueError`` if the selector gives another number of rows."""
+        """The requested rows, after the selector.
+
+        Raises ``ValueError`` if the selector gives another number of rows.
+        """
         taken = self._taken(request.output_row_indices)
         if len(taken) != len(request.output_row_indices):
-            raise UsageError(f"the selector made {len(taken)} rows of {len(request.output_row_indices)}")
+            raise UsageError(f"the selector returned {len(taken)} rows for {len(request.output_row_indices)}")
         return taken
 
     def _taken(self, numbers: Sequence[int]) -> pa.Array:
@@ -105,7 +108,7 @@ class FieldBatch:
 
 
 class ColumnDecoder(ABC):
-    """A decoder that a user defines. It is called in the process that reads, by one thread at a time.
+    """A user-defined decoder. The reading process calls it, in one thread at a time.
 
     >>> class Count(ColumnDecoder):
     ...     def decode(self, batch, requests):
@@ -116,7 +119,7 @@ class ColumnDecoder(ABC):
 
     @abstractmethod
     def decode(self, batch: FieldBatch, requests: Sequence[DecodeRequest]) -> Sequence[Any | None]:
-        """Return the value that each request wants: a tensor or an array, None if there is none.
+        """Return the value of each request: a tensor, an array, or None if it is missing.
 
         The index values of requests ascend.
         """
@@ -127,7 +130,7 @@ class ColumnDecoder(ABC):
 
     @property
     def fill_latest_at(self) -> bool:
-        """Whether a time without a row gets the value of the row before."""
+        """Whether a time without a row gets the value of the preceding row."""
         return True
 
     def __repr__(self) -> str:

@@ -52,7 +52,7 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
                 shapes = sorted({value.shape for value in values})
                 raise UsageError(
                     f"the field {name!r} has values of different shapes: {shapes[:3]}",
-                    hint="Give a `collate` of your own, which pads or keeps them apart.",
+                    hint="Give your own `collate`, which pads the values or keeps them separate.",
                 ) from error
         else:
             batch[name] = torch.tensor(values)
@@ -73,7 +73,7 @@ def as_tensors(sample: Sample) -> dict[str, Any]:
 def _repeated(samples: Sequence[Sample]) -> list[Sample]:
     """Samples once more. Raises ``ValueError`` if there are none."""
     if not samples:
-        raise UsageError("all samples of this rank's first batch are left out, but other ranks have samples")
+        raise UsageError("all samples of this rank's first batch are skipped, but other ranks have samples")
     return [{**sample, "is_repeat": True} for sample in samples]
 
 
@@ -267,14 +267,14 @@ class IterableSamples(IterableDataset[Any]):
         for name, value in self.job.fingerprint.items():
             if state.get(name) != value:
                 raise UsageError(
-                    f"the state is of another job: its {name} is {state.get(name)!r}, and here it is {value!r}",
+                    f"the state is of another job: its {name} is {state.get(name)!r}, not {value!r}",
                     hint=_how_to_resume(state.get("dataset_versions"), self.job.versions)
                     if name in ("sources", "samples", "blocks")
                     else None,
                 )
         place, total = int(state["place"]), len(self.job.plan)
         if not 0 <= place <= total:
-            raise UsageError(f"the state has place {place:,}, and an epoch has {total:,}")
+            raise UsageError(f"the state has the place {place:,}, but an epoch has {total:,}")
         self._position[2] = int(state["run"])
         self.begin(int(state["epoch"]), place)
         done, within = int(state["done"]), int(state["within"])
@@ -311,9 +311,10 @@ class IterableSamples(IterableDataset[Any]):
         part = self.part._replace(worker=number, workers=count, done=done)
         if (done or within) and self._resumed_by != self._reader_of(part):
             raise UsageError(
-                f"the state is of one of several readers (ranks, workers, samples a step: {self._resumed_by}), and here"
+                f"the state is of one reader of several (ranks, workers, samples a step: {self._resumed_by}), and here"
                 f" they are {self._reader_of(part)}",
-                hint="loader() has the state of all of them, from which any number of ranks and workers can continue.",
+                hint="The state of a loader() is for all readers: any number of ranks and workers can continue from "
+                "it.",
             )
         run = int(self._position[2])
         if self._reader is None or not self._reader.is_usable or self.job.plan.run != run:
@@ -363,8 +364,8 @@ class MapSamples(Dataset[Any]):
         skipping = [name for name, field in fields.items() if field.fill == "skip"]
         if skipping:
             raise UsageError(
-                f'the field {skipping[0]!r} has fill="skip", and samples selected by number cannot be left out',
-                hint='fill="none" gives None in the place of the value.',
+                f'the field {skipping[0]!r} has fill="skip", but samples selected by number cannot be skipped',
+                hint='fill="none" gives None instead of the value.',
             )
         self.job = TrainingJob.of(
             source,
@@ -413,8 +414,8 @@ def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
         return "Open the same version of the same dataset with the same arguments."
     then, now = others[0]
     return (
-        f"It is of {then}, and here is {now}: give DataSource(dataset.at({then.version})). If that version was removed,"
-        " the job cannot go on; DataSource(…, keep=NAME) keeps the version of the next one by a tag."
+        f"The state is of {then}, not of {now}: give DataSource(dataset.at({then.version})). If that version was "
+        "removed, the job cannot continue; DataSource(…, keep=NAME) keeps the version of the next job by a tag."
     )
 
 
@@ -450,8 +451,8 @@ class Loader:
                 break
             except (OSError, EOFError) as error:
                 raise ReadError(
-                    f"a worker ended while it handed a batch over: {error}",
-                    hint="Make the loader again, and continue from state_dict().",
+                    f"a worker ended while it sent a batch: {error}",
+                    hint="Create the loader again, and continue from state_dict().",
                 ) from error
             self._given += 1
             if batch is not None:

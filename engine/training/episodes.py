@@ -15,7 +15,7 @@ from ..query import EPISODES_HINT, QueriedSegment, in_nanoseconds, segment_colum
 from .plan import Integers
 
 EPISODE: Final = "episode"
-"""The name under which a sample has the number of its episode."""
+"""The name of the episode's number in a sample."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def of_episodes(
         window = (low if start is None else start, high if end is None else end)
         if window[0] > high or window[1] < low:
             raise UsageError(
-                f"row {row} of the table of episodes: {window[0]} to {window[1]} is not within segment {segment_id!r},"
-                f" which has {low} to {high}",
-                hint="Ends are values of the index along which samples are: steps, times or nanoseconds.",
+                f"row {row} of the table of episodes: {window[0]} to {window[1]} is not within segment "
+                f"{segment_id!r}, which is {low} to {high}",
+                hint="start and end are values of the index of samples: steps, times or nanoseconds.",
             )
         if window[0] > window[1]:
             raise UsageError(f"row {row} of the table of episodes: it ends at {window[1]}, before {window[0]}")
@@ -73,7 +73,7 @@ def _ticks(column: pa.ChunkedArray, name: str, kind: TimelineKind) -> list[int |
     expected = {TimelineKind.TIMESTAMP: pa.types.is_timestamp, TimelineKind.DURATION: pa.types.is_duration}
     if kind not in expected or not expected[kind](whole.type):
         raise UsageError(
-            f"the column {name!r} of the table of episodes has {whole.type}, and the index {kind.arrow_type}"
+            f"the column {name!r} of the table of episodes has {whole.type}, but the index has {kind.arrow_type}"
         )
     nanoseconds: list[int | None] = in_nanoseconds(whole).to_pylist()
     return nanoseconds
@@ -84,4 +84,6 @@ def _value(name: str, value: Any) -> Any:
         return value
     if isinstance(value, str):
         return np.array(value, dtype=object)
-    raise UsageError(f"the column {name!r} of the table of episodes has {value!r}: samples have numbers and text")
+    raise UsageError(
+        f"the column {name!r} of the table of episodes has {value!r}: samples can only have numbers and text"
+    )

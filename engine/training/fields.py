@@ -27,7 +27,7 @@ Edges = Literal["pad", "trim"]
 Decoded = npt.NDArray[Any]
 
 VIDEO_CODECS: Final = {**CODECS, "avc": CODECS["h264"], "h265": CODECS["hevc"]}
-"""The numbers of codecs by their names."""
+"""Rerun's codec numbers, by the codecs' names."""
 
 
 _TOLERANCE: Final = 1_000
@@ -36,9 +36,9 @@ _TOLERANCE: Final = 1_000
 
 @dataclass(frozen=True)
 class FixedRateSampling:
-    """A sample every ``1 / rate_hz`` seconds, from where each segment begins on an index of times.
+    """A sample every ``1 / rate_hz`` seconds, from the beginning of each segment on an index of times.
 
-    Each time is rounded to a nanosecond by itself, so that the times of a long segment do not drift.
+    Each time is rounded to a nanosecond independently, so that the times of a long segment do not drift.
 
     Raises ``ValueError`` for a rate that is not positive.
     """
@@ -104,7 +104,7 @@ class NumericDecoder:
             raise UsageError(f"dtype: expected a type of numbers, such as float32, got {self.dtype!r}")
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
-        """Return the numbers of rows as one array; as a list, if rows have different counts or no values."""
+        """Return the numbers of rows as one array, or as a list if rows have different counts or no values."""
         flat, ends, has_null = flat_numbers(values)
         if self.dtype is not None:
             flat = flat.astype(self.dtype, copy=False)
@@ -137,7 +137,7 @@ def flat_numbers(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bo
             break
         inner = inner.values
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise UsageError(f"a component of {kind} holds no numbers", hint="Choose a field of it by `select`.")
+        raise UsageError(f"a component of {kind} has no numbers", hint="Choose one of its fields by `select`.")
     if inner.null_count:
         inner = pc.fill_null(inner, pa.scalar(0).cast(kind))
     return inner.to_numpy(zero_copy_only=False), ends, has_null
@@ -145,7 +145,7 @@ def flat_numbers(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bo
 
 @dataclass(frozen=True)
 class TextDecoder:
-    """Text, such as a task: one ``str`` for each row."""
+    """Text, such as a task: one ``str`` per row."""
 
     def decode(self, values: pa.ListArray, rows: Integers) -> list[Decoded | None]:
         """Return the first text of each row."""
@@ -159,26 +159,28 @@ _MODES: Final = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RG
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Pictures: ``uint8`` of shape ``(channels, height, width)``, ``uint16`` and others where they have such numbers.
+    """Pictures of shape ``(channels, height, width)``:
 
-    Of ``EncodedImage:blob`` JPEG, PNG and what else Pillow reads; of ``Image:buffer``, ``DepthImage:buffer`` and
-    ``SegmentationImage:buffer`` all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which is
-    read beside it. Pictures of one and of four channels keep them; BGR, YUV and the patterns of a sensor become RGB.
+    ``uint8``, or ``uint16`` and others if the pixels have that type.
+
+    For ``EncodedImage:blob``: JPEG, PNG and the other formats of Pillow. For ``Image:buffer``, ``DepthImage:buffer``
+    and ``SegmentationImage:buffer``: all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which
+    is also read. One and four channels stay. BGR, YUV and Bayer patterns become RGB.
 
     Parameters
     ----------
     size
-        The height and the width that pictures are scaled to. JPEG is decoded small for it. Distances and classes are
-        not blended: the nearest pixel counts.
+        The height and width of scaled pictures. JPEG is decoded directly at a smaller size. Distances and classes take
+        the nearest pixel.
     crop
-        Top, left, height and width of the part that is wanted, before it is scaled.
+        Top, left, height and width of the part to keep, before scaling.
     output_format
-        ``rgb``, or ``yuv420p``: the planes of images that are YUV 4:2:0, not converted, as a :class:`Yuv420Frame`.
+        ``rgb``, or ``yuv420p``: the unconverted planes of YUV 4:2:0 images, as a :class:`Yuv420Frame`.
 
     Raises
     ------
     ValueError
-        A number cannot be.
+        An argument is invalid.
 
     Examples
     --------
@@ -194,15 +196,15 @@ class ImageDecoder:
         check_part(self.size, self.crop, self.output_format)
 
     def decode(self, values: pa.ListArray, rows: Integers) -> list[Decoded | None]:
-        """Return the picture of each row. Raises ``ValueError`` for bytes that are no picture."""
+        """Return the picture of each row. Raises ``ValueError`` for bytes that are not a picture."""
         if self.output_format != "rgb":
-            raise UsageError("pictures of files have no planes of YUV", hint="Leave output_format out of the decoder.")
+            raise UsageError("pictures in files have no YUV planes", hint="Remove output_format from the decoder.")
         return [None if blob is None else self._picture(blob) for blob in blobs_of(values, rows)]
 
     def decode_raw(
         self, values: pa.ListArray, rows: Integers, formats: Sequence[Mapping[str, Any] | None], *, blends: bool
     ) -> list[Any]:
-        """Return the image of each row, by its format. Raises ``ValueError`` for bytes that are not as it says."""
+        """Return the image of each row, by its format. Raises ``ValueError`` for bytes that do not fit the format."""
         pairs = zip(blobs_of(values, rows), formats, strict=True)
         return [None if blob is None or form is None else self._image(blob, form, blends) for blob, form in pairs]
 
@@ -225,7 +227,7 @@ class ImageDecoder:
         try:
             from PIL import Image
         except ImportError as error:
-            raise MissingExtraError("pictures are decoded by Pillow", hint=extra_command("training")) from error
+            raise MissingExtraError("pictures need the package Pillow", hint=extra_command("training")) from error
         try:
             with Image.open(io.BytesIO(blob)) as opened:
                 whole = opened.size
@@ -264,33 +266,33 @@ def yuv420_frame(y: Decoded, uv: Decoded, color_space: str, color_range: str) ->
 
 @dataclass(frozen=True)
 class VideoFrameDecoder:
-    """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``, or their planes of YUV.
+    """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``, or their YUV planes.
 
-    H.264, H.265, AV1, VP8 and VP9. Key frames are known by their bytes: marks are not needed.
+    Supports H.264, H.265, AV1, VP8 and VP9. Key frames are detected in the bytes; ``is_keyframe`` is not needed.
 
     Parameters
     ----------
     threads
-        Threads that decode one stream. None: as many as there are cores, at most 4.
+        The number of threads that decode one stream. None: the number of cores, at most 4.
     codec
-        The codec, such as ``h264``, for recordings without ``VideoStream:codec``. It is an error if a recording names
-        another one.
+        The codec, such as ``h264``, for recordings without ``VideoStream:codec``. A recording with another codec is an
+        error.
     thread_count
         The same as ``threads``, by Rerun's name; 0 is None.
     max_decoder_sessions, window_storage
-        Taken for scripts that were written for Rerun, and without effect: a warning says so.
+        Accepted for scripts written for Rerun, but without effect, with a warning.
     output_format
-        ``rgb``, or ``yuv420p``: half the bytes, as a :class:`Yuv420Frame`, not converted where the video is so.
+        ``rgb``, or ``yuv420p``: half the bytes, as a :class:`Yuv420Frame`, unconverted if the video has this format.
     size
-        The height and the width that frames are scaled to.
+        The height and width of scaled frames.
     crop
-        Top, left, height and width of the part that is wanted, before it is scaled. The process that decodes does
-        both, so that other pixels are not copied.
+        Top, left, height and width of the part to keep, before scaling. The decoding process crops and scales, so that
+        other pixels are not copied.
 
     Raises
     ------
     ValueError
-        There is no such codec, or a number cannot be.
+        There is no such codec, or an argument is invalid.
 
     Examples
     --------
@@ -319,9 +321,9 @@ class VideoFrameDecoder:
         if self.thread_count is not None:
             object.__setattr__(self, "threads", self.thread_count or None)
         if self.max_decoder_sessions is not None:
-            _warn_of_argument("max_decoder_sessions", "groups of pictures are decoded one by one")
+            _warn_of_argument("max_decoder_sessions", "groups of pictures are always decoded one by one")
         if self.window_storage == "view":
-            _warn_of_argument("window_storage='view'", "each window is a copy of its frames")
+            _warn_of_argument("window_storage='view'", "each window is always a copy of its frames")
 
 
 def _warn_of_argument(argument: str, reason: str) -> None:
@@ -342,7 +344,7 @@ def blobs_of(values: pa.ListArray, rows: Integers) -> list[memoryview | None]:
         ends = np.frombuffer(inner.buffers()[1] or b"", width)[inner.offset :].astype(np.int64)
         data = np.frombuffer(inner.buffers()[2] or b"", np.uint8)
     else:
-        raise UsageError(f"a component of {kind} holds no bytes of pictures or video")
+        raise UsageError(f"a component of {kind} has no bytes of pictures or video")
     view = memoryview(data.data)
     blobs: list[memoryview | None] = []
     for row in rows.tolist():
@@ -361,22 +363,22 @@ class Field:
     path
         The column: ``/entity:Archetype:component``.
     decode
-        What makes an array of a value.
+        The decoder, which makes an array of a value.
     select
-        A selector, or its text, that is applied to the column first.
+        A selector, or its text, which is applied to the column first.
     window
-        Offsets from the sample's time at which values are wanted: seconds, or steps of an index of numbers. The field
-        then has shape ``(len(window), ...)``.
+        Offsets of the values from the sample's time: seconds, or steps of a sequence index. The field then has shape
+        ``(len(window), ...)``.
     max_staleness
-        The age that a value may have, in the same unit. An older one is missing.
+        The largest age of a value, in the same unit. An older value counts as missing.
     fill
-        What to do with a sample in which the field has no value: ``error``; ``skip`` leaves it out, and counts it;
-        ``nan`` (floating-point numbers); ``none``, for a collate of your own. By default ``error``, and ``skip`` in
-        the datasets with Rerun's names.
+        What to do if the field has no value in a sample: ``error``; ``skip`` skips and counts the sample; ``nan``
+        (floating-point numbers); ``none``, for your own collate. The default is ``error``, in the datasets with Rerun's
+        names ``skip``.
     edges
-        What to do with offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and the sample has a
-        mask ``<name>_is_pad``; ``trim`` takes no samples there. By default ``pad``, and ``trim`` in the datasets with
-        Rerun's names.
+        What to do with offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and adds a mask
+        ``<name>_is_pad`` to the sample; ``trim`` takes no samples there. The default is ``pad``, in the datasets with
+        Rerun's names ``trim``.
 
     Raises
     ------
@@ -400,7 +402,7 @@ class Field:
         if self.max_staleness is not None and not 0 <= self.max_staleness < math.inf:
             raise UsageError(f"max_staleness of {self.path}: expected 0 or more, got {self.max_staleness!r}")
         if self.select is not None and isinstance(self.decode, VideoFrameDecoder):
-            raise UsageError(f"select of {self.path}: samples of video cannot be selected")
+            raise UsageError(f"select of {self.path}: a selector cannot be applied to video")
         if self.fill not in (None, *_FILLS):
             raise UsageError(f"fill of {self.path}: expected one of {', '.join(_FILLS)}, got {self.fill!r}")
         if self.edges not in (None, *_EDGES):
@@ -408,7 +410,7 @@ class Field:
 
     @property
     def selector(self) -> Selector | None:
-        """The selector, where there is one."""
+        """The selector, if any."""
         if not isinstance(self.select, str):
             return self.select
         from ...lenses import Selector
@@ -416,7 +418,7 @@ class Field:
         return Selector(self.select)
 
     def offsets(self, *, is_time: bool) -> Integers:
-        """The offsets as the index counts: nanoseconds, or steps. Raises ``ValueError`` for parts of a step."""
+        """The offsets in units of the index: nanoseconds, or steps. Raises ``ValueError`` for fractions of a step."""
         return np.array([ticks_of(offset, self.path, is_time=is_time) for offset in self.window or (0,)], np.int64)
 
 
@@ -433,5 +435,5 @@ def ticks_of(value: float, path: str, *, is_time: bool) -> int:
     if is_time:
         return round(value * 1e9)
     if int(value) != value:
-        raise UsageError(f"{path}: an index of numbers has whole steps, got {value!r}")
+        raise UsageError(f"{path}: a sequence index has whole steps, got {value!r}")
     return int(value)

@@ -50,7 +50,8 @@ class FieldForm(NamedTuple):
         """The form of a value. Raises ``UsageError`` for one that Spark has no type for."""
         if value.dtype.kind not in _NUMBERS + _TEXT:
             raise UsageError(
-                f"the field {name!r} has values of {value.dtype}", hint="Spark has numbers, booleans and text."
+                f"the field {name!r} has values of {value.dtype}",
+                hint="Spark columns can have numbers, booleans and text.",
             )
         return cls(name, np.dtype(object) if value.dtype.kind in _TEXT else value.dtype, value.shape)
 
@@ -77,7 +78,7 @@ class FieldForm(NamedTuple):
                 raise UsageError(
                     f"the field {self.name!r} has values of {own.dtype} in {len(own.shape)} dimensions, and others of "
                     f"{self.dtype} in {len(self.shape)}",
-                    hint="A column has one type: choose a `decode` or a `select` that gives it.",
+                    hint="A column has a single type: choose a `decode` or a `select` with this type.",
                 )
         if self.is_picture:
             shapes = pa.array([value.shape for value in values], pa.list_(pa.int32()))
@@ -258,19 +259,19 @@ def samples_frame(
     partitions: int | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Return the samples of an epoch as a lazy DataFrame of Spark, in the order in which a trainer would get them.
+    """Return the samples of an epoch as a lazy Spark DataFrame, in the order in which a trainer would get them.
 
-    A row is a sample. ``place`` is its place in the epoch, ``sample`` its number, ``segment_id`` and the column of the
-    index say where it was taken, and ``is_repeat`` whether a mixture shows it again. An index of times is a
-    ``timestamp`` or an ``interval day to second`` in microseconds; beside it ``<index>_nanoseconds`` has all digits.
-    Numbers are arrays, nested as often as the field has dimensions, and text is a ``string``. Pictures and other bytes
-    of two dimensions or more are a struct: ``data`` has the bytes in the order of C, and ``shape`` their shape. The
-    metadata of a column has the ``shape`` of the first value. Types that Spark lacks are widened.
+    A row is a sample. ``place`` is its place in the epoch, ``sample`` its number, ``segment_id`` and the index column
+    its origin, and ``is_repeat`` is true if a mixture repeats it. An index of times is a ``timestamp`` or an ``interval
+    day to second`` in microseconds; ``<index>_nanoseconds`` has the exact value. Numbers are arrays, nested as often as
+    the field has dimensions, and text is a ``string``. Pictures and other bytes of two dimensions or more are a struct:
+    ``data`` has the bytes in C order, and ``shape`` their shape. The metadata of a column has the ``shape`` of the
+    first value. Types that Spark lacks are widened.
 
-    Each task reads the samples of one range of places, one range behind the other, so that the rows of the DataFrame
-    are in the order of ``place``. A sample that a field with ``fill="skip"`` leaves out has no row. The call pins the
-    segments and reads one sample; each action reads again. Errors of tasks come as Spark's ``PythonException``, with
-    the project's error in the text.
+    Each task reads the samples of one range of places. The ranges are consecutive, so the rows of the DataFrame are in
+    the order of ``place``. Skipped samples (``fill="skip"``) have no row. The call pins the segments and reads one
+    sample; each action reads again. Errors of tasks are Spark's ``PythonException``, with the text of the original
+    error.
 
     Parameters
     ----------
@@ -281,19 +282,19 @@ def samples_frame(
     epoch
         The number of the epoch.
     batch_size
-        The batch size of the :class:`IterableSamples` whose order you want.
+        The batch size of the :class:`IterableSamples` with the same order.
     partitions
-        The number of tasks. By default a task has some thousand places, as blocks that two tasks need are read twice.
+        The number of tasks. By default a task has some thousand places, because blocks of two tasks are read twice.
     spark
-        The session to use, by default the one that is there, or a new one.
+        The session to use, by default the active one, or a new one.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them; and for a field that has the name of another column, and values that
-        Spark has no type for.
+        As in :meth:`SampleIndex.build`; also for a field with the name of another column, and for values without a
+        Spark type.
     ReadError
-        Recordings are damaged, or not there any more.
+        Recordings are damaged or missing.
 
     Examples
     --------
@@ -325,7 +326,7 @@ def _check_names(index: str, fields: Mapping[str, Field], extra: Sequence[str]) 
     seen: set[str] = set()
     for name in (*_PLACE, _IS_REPEAT, index, f"{index}{NANOSECONDS_SUFFIX}", *extra, *fields, *masks):
         if name.lower() in seen:
-            raise UsageError(f"there would be two columns {name!r}", hint="Give the field another name.")
+            raise UsageError(f"two columns would have the name {name!r}", hint="Give the field another name.")
         seen.add(name.lower())
 
 

@@ -42,21 +42,21 @@ from .source import DataSource
 
 @dataclass(frozen=True)
 class Mixture:
-    """Several sources, of which an epoch has fixed shares.
+    """Several sources with fixed shares of an epoch.
 
     Parameters
     ----------
     sources
         The sources by their names.
     weights
-        The share of each, by the same names; they need not add up to 1.
+        The share of each source, by the same names. The sum need not be 1.
     epoch_size
-        The samples of an epoch. Shares are exact to one sample.
+        The number of samples of an epoch. Shares are exact to one sample.
 
     Raises
     ------
     ValueError
-        The names differ, a weight is not positive and finite, or the size is no whole number.
+        The names differ, a weight is not positive and finite, or the size is not a whole number.
     """
 
     sources: Mapping[str, DataSource]
@@ -105,21 +105,21 @@ class PassFigures(NamedTuple):
 
     samples: int
     skipped: int
-    """Samples that were left out, as a field had no value."""
+    """The number of samples that were skipped because a field had no value."""
     seconds: float
     first_seconds: float
-    """Seconds until the first sample was there."""
+    """Seconds until the first sample."""
     requests: int
-    """Reads of files and requests to object stores."""
+    """The number of file reads and object store requests."""
     fetched_bytes: int
     chunks: int
-    """Chunks in which values of the samples are."""
+    """The number of chunks with values of the samples."""
     chunk_bytes: int
     decoded_groups: int
-    """Groups of pictures that were decoded, each as often as it was."""
+    """The number of decoded groups of pictures. A group that was decoded twice counts twice."""
     decoded_frames: int
     used_frames: int
-    """Frames in the samples."""
+    """The number of frames in the samples."""
 
     @property
     def samples_per_second(self) -> float:
@@ -128,18 +128,18 @@ class PassFigures(NamedTuple):
 
     @property
     def fetched_per_byte(self) -> float | None:
-        """Bytes that were fetched for each byte of the chunks: more than 1 where chunks are read again."""
+        """The fetched bytes per byte of the chunks: more than 1 if chunks are read again."""
         return self.fetched_bytes / self.chunk_bytes if self.chunk_bytes else None
 
     @property
     def decoded_per_frame(self) -> float | None:
-        """Frames that were decoded for each one in the samples."""
+        """The decoded frames per frame in the samples."""
         return self.decoded_frames / self.used_frames if self.used_frames else None
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Sources, pinned, and the plan of their samples. It pickles."""
+    """Pinned sources, and the plan of their samples. The object can be pickled."""
 
     indexes: tuple[SampleIndex, ...]
     plan: SamplePlan
@@ -164,8 +164,10 @@ class TrainingJob:
         normalisation: Normalisation | None = None,
         by_chunks: bool = True,
     ) -> TrainingJob:
-        """Find all samples, and how they are ordered; with ``by_chunks`` :class:`BlockShuffle` keeps those of a chunk
-        near each other. Raises as :meth:`SampleIndex.build` does.
+        """Find all samples, and their order.
+
+        With ``by_chunks``, :class:`BlockShuffle` keeps the samples of a chunk near each other. Raises the errors of
+        :meth:`SampleIndex.build`.
         """
         unknown = sorted(set(normalisation.modes) - set(fields)) if normalisation is not None else []
         if unknown:
@@ -183,15 +185,15 @@ class TrainingJob:
         shapes = {(some.episodes is None, *some.episode_columns) for some in sources}
         if len(shapes) > 1:
             raise UsageError(
-                "either all sources of a mixture have episodes, with the same episode_columns, or none has"
+                "all sources of a mixture must have episodes with the same episode_columns, or none may have episodes"
             )
         if not any(map(len, indexes)):
             raise UsageError(
-                "there are no samples: no segment of the source is as long as the windows of the fields, "
-                "or there is no segment with the index"
+                "there are no samples: no segment of the source has the index, or all are shorter than the windows "
+                "of the fields"
             )
         if len({some.source.kind for some in indexes}) > 1:
-            raise UsageError(f"the sources of the mixture have {index!r} as an index of different kinds")
+            raise UsageError(f"the sources of the mixture have an index {index!r} of different kinds")
         weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
@@ -203,7 +205,7 @@ class TrainingJob:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """The contents of the sources, and what orders them: the same if a job continues."""
+        """A digest of the contents and the order of the samples. It must be the same when a job continues."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
         blocks = [
             xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))
@@ -225,11 +227,11 @@ class TrainingJob:
         return [None if index.source.version is None else [*index.source.version] for index in self.indexes]
 
     def with_run(self, run: int) -> TrainingJob:
-        """The same job, whose readers take so many places at a time."""
+        """The same job, but readers take this many consecutive places at a time."""
         return self if run == self.plan.run else replace(self, plan=replace(self.plan, run=run))
 
     def place(self, sample: int) -> tuple[str, int]:
-        """Return the segment and the index value of a sample, by its number through all sources."""
+        """Return the segment and the index value of a sample, by its number across all sources."""
         left = sample
         for index in self.indexes:
             if 0 <= left < len(index):
@@ -355,7 +357,7 @@ class JobReader:
                 what = "types and shapes" if self._stacked else "types and numbers of dimensions"
                 raise UsageError(
                     f"the sources of a mixture have different {what} of the field {name!r}: {' and '.join(shown)}",
-                    hint="Decoders have a `size` or a `dtype`, and `select` chooses values.",
+                    hint="Set `size` or `dtype` of the decoders, or choose values by `select`.",
                 )
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
@@ -382,7 +384,7 @@ class JobReader:
                 position += 1
             yield batch
         if skipped:
-            text = f"{skipped:,} of {len(places):,} samples were left out: a field has no value there"
+            text = f"{skipped:,} of {len(places):,} samples were skipped, because a field has no value there"
             warnings.warn(ReadWarning(text), stacklevel=2)
 
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:

@@ -108,8 +108,8 @@ class ListedPlan(SamplePlan):
 class ManifestMeta:
     """Facts of a manifest.
 
-    ``recipe`` describes the fields, ``sampling`` the times of samples. ``contents`` is a digest of what the segments
-    hold: a manifest is of that version alone.
+    ``recipe`` describes the fields, ``sampling`` the times of samples. ``contents`` is a digest of the segments'
+    content: a manifest fits only this version.
     """
 
     dataset_name: str
@@ -123,7 +123,7 @@ class ManifestMeta:
     contents: str
     samples: int
     dropped: int
-    """Samples that were left out: a required field has no value."""
+    """The number of samples that were dropped because a required field has no value."""
     sampling: dict[str, Any] | None = None
     ns_per_sample: int | None = None
     ns_dtype: str | None = None
@@ -135,13 +135,11 @@ class ManifestMeta:
 
 
 class SampleManifest:
-    """The samples of one epoch in their order, a row each.
+    """The samples of one epoch in order, one per row.
 
-    It has the columns ``rank``, ``worker``, ``place`` in the epoch, ``sample`` (its number in the index),
-    ``segment_id``, ``anchor`` (the index value, in nanoseconds where the index has times) and ``block`` (samples with
-    the same one are read together). The rows are in the order of places.
-
-    Made by :meth:`generate` or :meth:`from_parquet`.
+    The columns are ``rank``, ``worker``, ``place`` in the epoch, ``sample`` (its number in the index), ``segment_id``,
+    ``anchor`` (the index value; nanoseconds for times) and ``block`` (samples of the same block are read together). The
+    rows are in the order of places. Create one by :meth:`generate` or :meth:`from_parquet`.
     """
 
     def __init__(self, table: pa.Table, metadata: ManifestMeta) -> None:
@@ -167,19 +165,19 @@ class SampleManifest:
         Parameters
         ----------
         source, index, fields, timeline_sampling, fetch_block_size
-            As ``RerunIterableDataset`` takes them.
+            As in ``RerunIterableDataset``.
         num_ranks, num_workers_per_rank
-            Those to whom the samples are dealt.
+            The numbers of ranks and workers that share the samples.
         required_fields
-            The fields that a sample has to have a value of, no older than their ``max_staleness``: by default all.
-            Of video the last marked key frame counts, or the beginning of its chunk if none is marked.
+            The fields that need a value in each sample, no older than their ``max_staleness``; by default all. For
+            video, the value is the last marked key frame, or the beginning of the chunk if none is marked.
         scan_max_workers
-            Taken for scripts that were written for Rerun: there is no server to ask.
+            Accepted for scripts written for Rerun, without effect.
 
         Raises
         ------
         TypeError, ValueError
-            As ``RerunIterableDataset`` raises them, and for required fields that are not there.
+            As in ``RerunIterableDataset``, or a required field does not exist.
         """
         job = job_like_rerun(
             source,
@@ -192,8 +190,8 @@ class SampleManifest:
         samples = job.indexes[0]
         if samples.source.episodes is not None:
             raise UsageError(
-                "a manifest lists samples of segments, and the source has episodes",
-                hint="IterableSamples has an order that is the same for the same seed.",
+                "a manifest lists samples of segments, but the source has episodes",
+                hint="Use IterableSamples: its order depends only on the seed.",
             )
         required = sorted(fields) if required_fields is None else sorted(set(required_fields))
         if not set(required) <= set(fields):
@@ -246,14 +244,16 @@ class SampleManifest:
         return cls(pa.table({**dealt, **{name: ordered[name] for name in ordered.column_names}}), metadata)
 
     def shuffle(self, strategy: ShuffleStrategy | None = None, *, seed: int = 0) -> SampleManifest:
-        """Return the same samples in another order: that of a live dataset in the epoch ``seed``, if none was dropped.
+        """Return the same samples in another order.
+
+        If no sample was dropped, it is the order of a live dataset in the epoch ``seed``.
 
         Parameters
         ----------
         strategy
             By default :class:`BlockShuffle`.
         seed
-            Another number gives another order.
+            The seed of the order.
         """
         strategy = BlockShuffle() if strategy is None else strategy
         samples = self._table.select(["sample", "segment_id", "anchor", "block"])
@@ -279,32 +279,32 @@ class SampleManifest:
         Raises
         ------
         ForeignFileError
-            The file is no manifest of chunkmill, such as one of Rerun.
+            The file is not a manifest of chunkmill; it may be one of Rerun.
         """
         table = pq.read_table(path)
         header = (table.schema.metadata or {}).get(_HEADER)
         if header is None:
             raise ForeignFileError(
-                f"{os.fspath(path)} is no manifest of chunkmill",
-                hint="Rerun's manifests are read by Rerun: make one by Manifest.generate.",
+                f"{os.fspath(path)} is not a manifest of chunkmill",
+                hint="Read manifests of Rerun with Rerun, or create one by Manifest.generate.",
             )
         facts = json.loads(header)
         if facts.get("format_version") != str(_FORMAT):
             raise UnsupportedError(
-                f"{os.fspath(path)}: a manifest of format {facts.get('format_version')}, and {_FORMAT} is read here",
-                hint="Make it anew, or read it with the release that wrote it.",
+                f"{os.fspath(path)}: a manifest of format {facts.get('format_version')}, not {_FORMAT}",
+                hint="Create it again, or read it with the release that wrote it.",
             )
         return cls(table.replace_schema_metadata(None), ManifestMeta(**facts))
 
     def write_parquet(self, path: str | os.PathLike[str], *, row_group_size: int = 1 << 16) -> None:
-        """Write it as Parquet; what it was made of is in the metadata of the schema."""
+        """Write the manifest as Parquet. The metadata of the schema describes its source."""
         pq.write_table(self.to_arrow(), path, compression="zstd", row_group_size=row_group_size)
 
     # --- what it says
 
     @property
     def metadata(self) -> ManifestMeta:
-        """Facts of what it was made of."""
+        """The facts of the manifest."""
         return self._metadata
 
     @property
@@ -313,7 +313,7 @@ class SampleManifest:
         return int(self._table.num_rows)
 
     def to_arrow(self) -> pa.Table:
-        """Return it as a table."""
+        """Return the manifest as a table."""
         return self._table.replace_schema_metadata({_HEADER: json.dumps(asdict(self._metadata))})
 
     def worker_assignments(self, rank: int, worker: int) -> pa.Table:
@@ -321,15 +321,15 @@ class SampleManifest:
         return self._table.filter(pc.and_(pc.equal(self._table["rank"], rank), pc.equal(self._table["worker"], worker)))
 
     def validate_topology(self, num_ranks: int, num_workers_per_rank: int) -> None:
-        """Raise ``ValueError`` if ``rank`` and ``worker`` are of another topology.
+        """Raise ``ValueError`` if ``rank`` and ``worker`` are for another topology.
 
-        A dataset does not need them to be the same: it deals places anew.
+        A dataset can have any topology: it assigns places again.
         """
         made = self._metadata.num_ranks, self._metadata.num_workers_per_rank
         if made != (num_ranks, num_workers_per_rank):
             raise UsageError(
-                f"the manifest deals samples to {made[0]} x {made[1]} (ranks x workers), "
-                f"and not to {num_ranks} x {num_workers_per_rank}"
+                f"the manifest assigns samples to {made[0]} x {made[1]} (ranks x workers), not to {num_ranks} x "
+                f"{num_workers_per_rank}"
             )
 
     def job(self, source: DataSource, fields: Mapping[str, Field], fill: Fill = "skip") -> TrainingJob:
@@ -338,7 +338,7 @@ class SampleManifest:
         Raises
         ------
         ValueError
-            The source holds something else than what the manifest was made of, or the fields have no such samples.
+            The source has other contents than the manifest's source, or the fields have no such samples.
         """
         meta = self._metadata
         job = job_like_rerun(
@@ -353,8 +353,8 @@ class SampleManifest:
         samples = job.indexes[0]
         if samples.source.digest != meta.contents:
             raise UsageError(
-                f"the manifest of {meta.dataset_name!r} was made of other contents",
-                hint="Open the version that it was made of, or make it anew.",
+                f"the manifest of {meta.dataset_name!r} is of other contents",
+                hint="Open the version of the manifest, or create the manifest again.",
             )
         numbers = self._numbers(samples)
         digest = xxhash.xxh3_128_hexdigest(numbers.tobytes())
@@ -379,14 +379,14 @@ class SampleManifest:
                 segment_id = samples.source.segments[number].segment_id
                 raise UsageError(
                     f"the fields have no sample at {anchors[mine][~is_there][0]} in segment {segment_id}",
-                    hint="Give the fields that the manifest was made with, or some of them.",
+                    hint="Give the fields of the manifest, or some of them.",
                 )
             numbers[mine] = starts[number] + near
         return numbers
 
 
 Manifest = SampleManifest
-"""The name that Rerun has for it."""
+"""Rerun's name for :class:`SampleManifest`."""
 
 
 @dataclass(frozen=True)

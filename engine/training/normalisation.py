@@ -65,26 +65,26 @@ _KEPT: Final = pa.schema(
 
 @dataclass(frozen=True)
 class FieldStatistics:
-    """The statistics of one field: figures have the shape of its values, pictures one number for each channel.
+    """The statistics of one field. They have the shape of its values; for pictures, one number per channel.
 
-    ``count`` is the number of values of each figure. Missing values and NaN do not count.
+    ``count`` is the number of values behind each statistic. Missing values and NaN do not count.
     """
 
     shape: tuple[int, ...]
     count: npt.NDArray[np.int64]
     figures: Mapping[str, npt.NDArray[np.float64]]
-    """By the names that LeRobot has for them: ``mean``, ``std``, ``min``, ``max``, ``q01`` to ``q99``."""
+    """The statistics by LeRobot's names: ``mean``, ``std``, ``min``, ``max``, ``q01`` to ``q99``."""
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
         return self.figures[name]
 
     def to_json(self, scale: float = 1.0) -> dict[str, Any]:
-        """The figures as ``meta/stats.json`` of a LeRobot dataset has them, divided by ``scale``: 255 for pictures."""
+        """The statistics in the format of LeRobot's ``meta/stats.json``, divided by ``scale`` (255 for pictures)."""
         shown = {name: (figure / scale).tolist() for name, figure in self.figures.items()}
         return {**shown, "count": [int(self.count.max(initial=0))]}
 
     def row(self) -> dict[str, Any]:
-        """The columns of a table's row for these statistics."""
+        """The table row of these statistics."""
         flat = {name: figure.ravel().tolist() for name, figure in self.figures.items()}
         return {"shape": list(self.shape), "count": self.count.ravel().tolist(), **flat}
 
@@ -98,14 +98,13 @@ class FieldStatistics:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Statistics of fields, with a mode for each field: how its values are normalised.
+    """Statistics of fields, with a mode of normalisation for each field.
 
     ``mean_std`` maps the mean to 0 and the standard deviation to 1. ``min_max`` maps the minimum to -1 and the maximum
-    to 1. ``quantile`` maps the quantiles 0.01 and 0.99 to -1 and 1, and does not cut values outside. A constant becomes
-    0. Values become ``float32``.
-
-    Made by :meth:`of`. ``IterableSamples(..., normalisation=made)`` gives such values, and its state names the
-    statistics. If the GPU has time, call the object on batches there instead.
+    to 1. ``quantile`` maps the quantiles 0.01 and 0.99 to -1 and 1, and does not clip other values. A constant becomes
+    0. Values become ``float32``. Create one by :meth:`of`. ``IterableSamples(..., normalisation=...)`` returns
+    normalised values, and its state names the statistics. To normalise on the GPU instead, call the object on batches
+    there.
 
     Examples
     --------
@@ -133,29 +132,30 @@ class Normalisation:
     ) -> Normalisation:
         """Compute statistics of fields over the samples of the present version of a source.
 
-        A value counts once at the time of each sample; windows, and what they pad, do not. Mean, deviation, least and
-        greatest are exact; quantiles too, up to a million values, and else within 0.002 of their rank. Pictures have
-        one figure for each channel, of the frames and pixels that LeRobot takes: some hundred frames of each segment.
+        Each sample contributes the value at its time; windows and padding do not count. Mean, deviation, minimum and
+        maximum are exact. Quantiles are exact up to a million values, and otherwise within 0.002 of their rank.
+        Pictures have one number per channel, from the frames and pixels that LeRobot uses: some hundred frames of each
+        segment.
 
         Parameters
         ----------
         source, index, fields, timeline_sampling
-            As :class:`IterableSamples` takes them.
+            As in :class:`IterableSamples`.
         modes
             The mode of each field that is normalised. A single mode applies to all fields of numbers, but not to
             pictures.
         table
-            The name of a table in the catalog of the dataset that keeps statistics. Statistics of the same contents and
-            fields are read from it; others are computed and added. None: they are computed.
+            The name of a table for statistics in the dataset's catalog. Statistics of the same contents and fields are
+            read from it; others are computed and added. None: always compute.
         executor
-            Who reads: ``spark``, ``inline``, by default as for queries.
+            The executor that reads: ``spark`` or ``inline``, by default as for queries.
         spark
-            The session to use, by default the one that is there, or a new one.
+            The session to use, by default the active one, or a new one.
 
         Raises
         ------
         ValueError
-            There is no such field or mode, a field has other values than numbers, or none; an infinite value.
+            There is no such field or mode; or a field has no values, an infinite value, or values that are not numbers.
         ReadError
             Recordings are damaged.
         """
@@ -167,7 +167,7 @@ class Normalisation:
             if mode not in _MODES:
                 raise UsageError(f"modes: expected one of {', '.join(_MODES)}, got {mode!r}")
         if not modes:
-            raise UsageError("modes: there is no field of numbers", hint="Name the fields that are normalised.")
+            raise UsageError("modes: there is no field of numbers", hint="Give the fields to normalise.")
         chosen = {name: _plain(name, fields[name]) for name in modes}
         samples = SampleIndex.build(source, index, chosen, timeline_sampling=timeline_sampling)
         if table is None:
@@ -197,7 +197,7 @@ class Normalisation:
 
     @property
     def version(self) -> str:
-        """A digest of the statistics and modes, which the state of a job names."""
+        """A digest of the statistics and modes, for the state of a job."""
         state = xxhash.xxh3_128()
         for name in sorted(self.modes):
             state.update(f"{name}\0{self.modes[name]}\0{self.statistics[name].shape}".encode())
@@ -207,7 +207,7 @@ class Normalisation:
         return state.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """The statistics of each field, as ``meta/stats.json`` of a LeRobot dataset has them; pictures from 0 to 1."""
+        """The statistics of each field in the format of LeRobot's ``meta/stats.json``; pictures from 0 to 1."""
         return {name: some.to_json(255.0 if len(some.shape) == 3 else 1.0) for name, some in self.statistics.items()}
 
     def _moved(self, name: str, value: Any, *, back: bool) -> Any:
@@ -239,7 +239,7 @@ def _plain(name: str, field: Field) -> Field:
     decoder = field.decode
     is_picture = isinstance(decoder, ImageDecoder | VideoFrameDecoder) and decoder.output_format == "rgb"
     if not is_picture and not isinstance(decoder, NumericDecoder):
-        raise UsageError(f"the field {name!r} is decoded by {decoder!r}, and has no statistics")
+        raise UsageError(f"the field {name!r} is decoded by {decoder!r}, which has no statistics")
     return replace(field, window=None, fill="none", edges="pad")
 
 
@@ -247,8 +247,8 @@ def _key(index: str, sampling: FixedRateSampling | RowSampling | None, name: str
     """The facts that statistics of a field are of, beside the contents of the source."""
     if field.select is not None and not isinstance(field.select, str):
         raise UsageError(
-            f"the selector of the field {name!r} has functions of Python, which a table cannot name",
-            hint="Leave table out, or select by text.",
+            f"the selector of the field {name!r} has Python functions, which a table cannot identify",
+            hint="Omit table, or give the selector as text.",
         )
     facts = {
         "path": field.path, "decode": repr(field.decode), "select": field.select, "max_staleness": field.max_staleness,
@@ -264,13 +264,13 @@ def _table(source: DataSource, name: str) -> Any:
     dataset = source.dataset
     catalog = getattr(dataset, "catalog", None) or getattr(getattr(dataset, "dataset", None), "catalog", None)
     if catalog is None:
-        raise UsageError(f"{type(dataset).__name__} is in no catalog, which could keep the table {name!r}")
+        raise UsageError(f"{type(dataset).__name__} is not in a catalog, which the table {name!r} needs")
     if name not in catalog.table_names():
         return catalog.create_table(name, _KEPT)
     table = catalog.get_table(name)
     lacking = sorted(set(_KEPT.names) - set(table.arrow_schema().names))
     if lacking:
-        raise UsageError(f"the table {name!r} keeps no statistics: it has no column {lacking[0]!r}")
+        raise UsageError(f"the table {name!r} is not a table of statistics: it has no column {lacking[0]!r}")
     return table
 
 
@@ -332,7 +332,7 @@ def _of_pictures(name: str, reader: SampleReader, samples: Integers) -> list[dic
     for pictures in _values(name, reader, chosen, _PICTURES):
         for picture in pictures:
             if picture.dtype != np.uint8:
-                raise UsageError(f"the field {name!r} has pictures of {picture.dtype}, and statistics are of 8 bits")
+                raise UsageError(f"the field {name!r} has pictures of {picture.dtype}, but statistics need 8 bits")
             if counts is None:
                 channels = len(picture)
                 counts = PixelCounts(channels)
@@ -389,7 +389,7 @@ def _joined(name: str, rows: Sequence[Mapping[str, Any]]) -> FieldStatistics:
     """The statistics of a field, of those of segments. Raises ``UsageError`` if there are none."""
     shapes = sorted({tuple(row["shape"]) for row in rows})
     if not shapes:
-        raise UsageError(f"the field {name!r} has no values, and no statistics")
+        raise UsageError(f"the field {name!r} has no values, so no statistics")
     if len(shapes) > 1:
         raise UsageError(f"the field {name!r} has values of different shapes in segments: {shapes[:3]}")
     size = int(np.prod(shapes[0]))

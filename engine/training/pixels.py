@@ -15,16 +15,16 @@ from ..limits import MAX_FRAME_PIXELS
 Pixels = npt.NDArray[Any]
 
 Crop = tuple[int, int, int, int]
-"""The part of a picture that is wanted: top, left, height and width."""
+"""The part of a picture to keep: top, left, height and width."""
 
 FORMATS: Final = {f"{name}:buffer": f"{name}:format" for name in ("Image", "DepthImage", "SegmentationImage")}
-"""The component that says what the pixels of another one mean."""
+"""The format component of each component with pixels."""
 
 WEIGHTS: Final = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
-"""The parts of red and blue in brightness."""
+"""The weights of red and blue in brightness."""
 
 RANGES: Final = {"limited": (16.0, 219.0, 224.0), "full": (0.0, 255.0, 255.0)}
-"""The number of black, and how many numbers brightness and colour take."""
+"""The value of black, and the ranges of brightness and colour."""
 
 _TYPES: Final = {
     6: "u1", 7: "i1", 8: "<u2", 9: "<i2", 10: "<u4", 11: "<i4", 12: "<u8", 13: "<i8", 33: "<f2", 34: "<f4", 35: "<f8",
@@ -97,28 +97,28 @@ def raw_planes(data: memoryview, form: Mapping[str, Any]) -> YuvPlanes:
     width, height, kind = _sides(form)
     if kind not in _YUV or (_YUV[kind].columns, _YUV[kind].rows) != (2, 2):
         shown = {name: form.get(name) for name in IMAGE_FORMAT.names if form.get(name) is not None}
-        raise UsageError(f"an image of {shown} is not YUV 4:2:0", hint='output_format="rgb" takes all.')
+        raise UsageError(f"an image of {shown} is not YUV 4:2:0", hint='Use output_format="rgb" for other formats.')
     return _yuv(data, kind, width, height)
 
 
 def _sides(form: Mapping[str, Any]) -> tuple[int, int, int | None]:
     width, height = int(form["width"]), int(form["height"])
     if not (width and height) or width * height > MAX_FRAME_PIXELS:
-        raise ValueError(f"an image of {width} x {height} pixels is not decoded")
+        raise ValueError(f"an image of {width} x {height} pixels is empty or too large")
     return width, height, form.get("pixel_format")
 
 
 def _sized(data: memoryview, kind: np.dtype[Any], shape: tuple[int, ...]) -> Pixels:
     expected = int(np.prod(shape)) * kind.itemsize
     if len(data) != expected:
-        raise ValueError(f"an image of {shape[1]} x {shape[0]} pixels has {len(data):,} bytes, and not {expected:,}")
+        raise ValueError(f"an image of {shape[1]} x {shape[0]} pixels has {len(data):,} bytes, not {expected:,}")
     return np.frombuffer(data, kind).reshape(shape)
 
 
 def _yuv(data: memoryview, kind: int, width: int, height: int) -> YuvPlanes:
     columns, rows, is_packed, color_range = _YUV[kind]
     if width % columns or height % rows:
-        raise ValueError(f"an image of {width} x {height} pixels has half a colour at its end")
+        raise ValueError(f"an image of {width} x {height} pixels has an incomplete colour at its edge")
     count, half = width * height, (height // rows, width // columns)
     flat = _sized(data, np.dtype(np.uint8), (1, count + 2 * half[0] * half[1]))[0]
     if rows == 1 and is_packed:
@@ -150,7 +150,7 @@ def _mosaic(raw: Pixels, row: int, column: int) -> Pixels:
     """The colours of a pattern whose first red pixel is at a row and a column."""
     height, width = raw.shape
     if height < 2 or width < 2:
-        raise ValueError(f"a pattern of {width} x {height} pixels has not all colours")
+        raise ValueError(f"a pattern of {width} x {height} pixels lacks a colour")
     wide = np.pad(raw.astype(np.float32), 1, mode="reflect")
     above, below, left, right = wide[:-2, 1:-1], wide[2:, 1:-1], wide[1:-1, :-2], wide[1:-1, 2:]
     beside, upright = (left + right) / 2, (above + below) / 2
@@ -181,7 +181,7 @@ def check_part(size: tuple[int, int] | None, crop: Crop | None, output: str) -> 
     if output not in ("rgb", "yuv420p"):
         raise UsageError(f"output_format: expected rgb or yuv420p, got {output!r}")
     if output == "yuv420p" and crop is not None and (crop[0] % 2 or crop[1] % 2):
-        raise UsageError(f"crop: four pixels have one colour, so that a part begins at even numbers, got {crop!r}")
+        raise UsageError(f"crop: top and left must be even, because four pixels share a colour, got {crop!r}")
 
 
 def cut(pixels: Pixels, crop: Crop | None) -> Pixels:
@@ -198,8 +198,8 @@ def check_within(crop: Crop, height: int, width: int) -> None:
     top, left, rows, columns = crop
     if top + rows > height or left + columns > width:
         raise UsageError(
-            f"the crop ends at {top + rows} x {left + columns} (height x width), and a picture has {height} x {width}",
-            hint="Give a part that is within all pictures.",
+            f"the crop ends at {top + rows} x {left + columns} (height x width), but a picture has {height} x {width}",
+            hint="Give a crop within all pictures.",
         )
 
 

@@ -70,34 +70,34 @@ class Blocks(NamedTuple):
 
 
 class ShuffleStrategy(Protocol):
-    """An order of the samples of an epoch."""
+    """A strategy that orders the samples of an epoch."""
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
         """Return all samples of the blocks, each once. Readers take ``run`` consecutive places at a time."""
         ...
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return the number of places over which the samples of a block are spread, or that are read at once."""
+        """Return the number of places over which the samples of a block are spread, or the number read at once."""
         ...
 
 
 RUN: Final = 32
-"""Consecutive places that a reader takes, where no batch size says it."""
+"""The default number of consecutive places that a reader takes."""
 
 FETCHED: Final = 128
-"""Places that are looked at when a sample is not there yet: what they need is read together."""
+"""The number of places whose data is read together when a sample is missing."""
 
 
 @dataclass(frozen=True)
 class NoShuffle:
-    """The order in which samples were recorded, segment by segment."""
+    """The order of recording, segment by segment."""
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
         """Return all samples, ascending."""
         return np.arange(blocks.starts[0], blocks.starts[-1])
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return the samples of the largest block, which follow each other."""
+        """Return the number of samples of the largest block, which are consecutive."""
         return max(blocks.largest, run)
 
 
@@ -105,8 +105,8 @@ class NoShuffle:
 class SampleShuffle:
     """A random permutation of all samples.
 
-    For video, use :class:`BlockShuffle`: here, each sample is decoded again from its key frame, unless samples of one
-    group of pictures happen to be near each other.
+    For video, use :class:`BlockShuffle`: here, each sample is decoded from its key frame again, unless the samples of
+    its group of pictures happen to be near.
     """
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
@@ -115,7 +115,7 @@ class SampleShuffle:
         return first + np.argsort(random_keys(stop - first, *seeds), kind="stable")
 
     def horizon(self, blocks: Blocks, run: int) -> int:  # noqa: ARG002
-        """Return the places that are read at once."""
+        """Return the number of places that are read at once."""
         return max(FETCHED, run)
 
 
@@ -134,24 +134,20 @@ def _ranges(values: Integers, ends: Integers, chosen: Integers) -> Integers:
 
 @dataclass(frozen=True)
 class BlockShuffle:
-    """Blocks in random order, whose samples are mixed with those of the blocks near them.
+    """Blocks in random order, with samples mixed among nearby blocks.
 
-    If the data does not fit into the cache, the blocks of a chunk follow each other in random order, so that the chunk
-    is fetched once.
-
-    A block is some consecutive samples of a segment: whole groups of pictures where there is video, so that each is
-    fetched and decoded once. Each sample is moved by less than ``buffer_size`` places from the place of its block, so
-    about ``buffer_size`` decoded samples, and a block for each lane, are held in memory. The larger ``buffer_size`` is,
-    compared with a block, the more random is a batch.
-
-    The blocks are dealt to ``lanes``, each of which has its own part of the buffer, and batches are taken from one lane
-    after the other. If the number of ranks times the number of workers divides ``lanes``, no block is read by two
-    processes.
+    A block is some consecutive samples of a segment. With video, it has whole groups of pictures, so that each group is
+    fetched and decoded once. If the data does not fit into the cache, the blocks of a chunk are consecutive, in random
+    order, so that the chunk is fetched once. Each sample moves by less than ``buffer_size`` places from its block, so
+    memory holds about ``buffer_size`` decoded samples and one block per lane. A larger ``buffer_size``, compared with a
+    block, makes batches more random. The blocks are distributed to ``lanes``, which share the buffer; batches are taken
+    from the lanes in turn. If the number of ranks times the number of workers divides ``lanes``, no block is read by
+    two processes.
 
     Parameters
     ----------
     buffer_size
-        Samples that are mixed, over all lanes. None: those of a block follow each other in each lane.
+        The number of samples that are mixed, over all lanes. None: samples of a block stay consecutive in their lane.
     lanes
         The number of parts that are read in parallel: the number of workers of all ranks, or a multiple of it.
     min_fill
@@ -160,7 +156,7 @@ class BlockShuffle:
     Raises
     ------
     ValueError
-        One of them is less than 1, or ``min_fill`` comes without ``buffer_size``.
+        An argument is less than 1, or ``min_fill`` is given without ``buffer_size``.
     """
 
     buffer_size: int | None = 1024
@@ -169,11 +165,11 @@ class BlockShuffle:
 
     def __post_init__(self) -> None:
         if any(number is not None and number < 1 for number in (self.buffer_size, self.lanes, self.min_fill)):
-            raise UsageError(f"{self}: each number is 1 at least")
+            raise UsageError(f"{self}: each number must be at least 1")
         if self.min_fill is not None:
             if self.buffer_size is None:
                 raise UsageError(f"{self}: min_fill needs a buffer_size")
-            text = "min_fill has no effect here: the first sample waits for nothing"
+            text = "min_fill has no effect here: the first sample does not wait"
             warnings.warn(ReadWarning(text), stacklevel=3)
 
     def __repr__(self) -> str:
@@ -209,7 +205,7 @@ class BlockShuffle:
         return joined[np.argsort(np.concatenate([np.empty(0, np.int64), *runs]), kind="stable")]
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return the number of places over which a block is spread: moved in each lane, and cut into runs."""
+        """Return the number of places over which a block is spread, by mixing in its lane and by runs."""
         return self._reach * self.lanes + (blocks.largest + 2 * run) * self.lanes
 
 

@@ -47,7 +47,7 @@ def _job(
         fill=fill,
     )
     if timeline_sampling is not None and not job.indexes[0].is_time:
-        text = f"{timeline_sampling} has no effect: the index {index!r} has numbers, and a sample at each of them"
+        text = f"{timeline_sampling} has no effect: the index {index!r} is a sequence, with a sample at each number"
         warnings.warn(ReadWarning(text), stacklevel=3)
     if own is None:
         return job
@@ -73,7 +73,7 @@ class _OwnOrder:
         made = self.strategy.epoch_order(self.samples, fetch_block_size=self.fetch_block_size, seed=seeds[-1])
         order: Integers = np.asarray(made[0], np.int64)
         if not np.array_equal(np.sort(order), np.arange(len(self.samples))):
-            raise UsageError(f"{self!r}: epoch_order does not have each of {len(self.samples):,} samples once")
+            raise UsageError(f"{self!r}: epoch_order must have each of {len(self.samples):,} samples exactly once")
         return order
 
     def horizon(self, blocks: Blocks, run: int) -> int:  # noqa: ARG002
@@ -196,8 +196,8 @@ class RerunIterableDataset(IterableSamples):
             missing = reader.missing - before
             for name in sorted(set(missing) - warned):
                 if name in self.required:
-                    raise RuntimeError(f"the manifest requires the field {name!r}, and a sample has no value of it")
-                warnings.warn(f"samples without a value of the field {name!r} are left out", RuntimeWarning, 3)
+                    raise RuntimeError(f"the manifest requires the field {name!r}, but a sample has no value of it")
+                warnings.warn(f"samples without a value of the field {name!r} are skipped", RuntimeWarning, 3)
             warned |= set(missing)
             if self._most_skipped is not None and in_a_row > self._most_skipped:
                 counts = ", ".join(f"{name}: {count:,}" for name, count in sorted(missing.items()))

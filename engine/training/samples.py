@@ -47,13 +47,13 @@ from .plan import Blocks, Integers, blocks_of
 from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series, is_fresh
 
 Sample = dict[str, Any]
-"""The fields of a sample by their names, masks of padding, and its number under ``sample``."""
+"""The fields of a sample by name, the masks of padding, and the sample's number as ``sample``."""
 
 CACHE_BYTES: Final = 256 * MIB
-"""Bytes of values that a reader keeps, decoded video and pictures not among them."""
+"""The bytes of values that a reader caches, without decoded video and pictures."""
 
 BLOCK: Final = 128
-"""Samples of a block, at least."""
+"""The least number of samples of a block."""
 
 _MOST_SEGMENTS: Final = 1024
 _MOST_SAMPLES: Final = 1 << 30
@@ -68,7 +68,7 @@ _CODEC: Final = "VideoStream:codec"
 
 @dataclass(frozen=True)
 class SegmentMetadata:
-    """A segment that has samples: its id, the index values of its first and last sample, and how many there are."""
+    """A segment with samples: its id, the index values of the first and last sample, and the number of samples."""
 
     segment_id: str
     index_start: int
@@ -80,9 +80,9 @@ class SegmentMetadata:
 class SampleIndex:
     """The samples of a source, numbered segment by segment.
 
-    ``times`` has the index value of each sample, ``ends`` where the samples of each segment end, ``edges`` the first
-    and the last index value of each segment, beyond which windows are padded, of shape ``(segments, 2)``. ``blocks``
-    are samples that are read together. A value counts from ``tolerance`` before its time on.
+    ``times`` are the index values of the samples, ``ends`` the ends of the segments' samples. ``edges``, of shape
+    ``(segments, 2)``, are the first and last index values of the segments, beyond which windows are padded. ``blocks``
+    are samples that are read together. A value is valid from ``tolerance`` before its time.
     """
 
     source: PinnedSource
@@ -106,14 +106,14 @@ class SampleIndex:
     ) -> SampleIndex:
         """Find the samples of the present version of a source.
 
-        An index of numbers has a sample at each whole number from the first to the last of a segment, one of times
-        those of ``timeline_sampling``, for which a value counts from a microsecond before its time on: the seconds
-        between frames are no whole nanoseconds. A block has ``block_size`` samples, and with video so many more that
-        it ends with a group of pictures, where the recording says by ``VideoStream:is_keyframe`` or by its chunks where
-        these begin. With ``by_chunks`` blocks of a source larger than :data:`CACHE_BYTES` end with the chunks of the
-        field that has most bytes, too, and those of a chunk are a group.
+        A sequence index has a sample at each number from the first to the last of a segment. An index of times has the
+        samples of ``timeline_sampling``; values are then valid from a microsecond before their time, because frame
+        intervals are not whole nanoseconds. A block has ``block_size`` samples. With video it is extended to the end of
+        a group of pictures, known from ``VideoStream:is_keyframe`` or the chunks. With ``by_chunks``, and a source
+        larger than :data:`CACHE_BYTES`, blocks also end at chunks of the field with the most bytes, and the blocks of a
+        chunk are a group.
 
-        Raises ``ValueError`` for names that are not there, and ``TypeError`` for an index of times without a sampling.
+        Raises ``ValueError`` for unknown names, and ``TypeError`` for an index of times without a sampling.
         """
         check_names(fields, source.episode_columns if source.episodes is None else (EPISODE, *source.episode_columns))
         if block_size < 1:
@@ -126,7 +126,7 @@ class SampleIndex:
         if is_time and timeline_sampling is None:
             raise TypeError(f"the index {index!r} has times: give timeline_sampling to set when samples are taken")
         if not is_time and type(timeline_sampling) is FixedRateSampling:
-            raise UsageError(f"the index {index!r} has whole numbers, each of which is a sample, so it has no rate")
+            raise UsageError(f"the index {index!r} is a sequence with a sample at each number, so it has no rate")
         before = after = 0
         for field in fields.values():
             offsets = field.offsets(is_time=is_time)
@@ -181,7 +181,7 @@ class SampleIndex:
 
     @property
     def is_time(self) -> bool:
-        """Whether the index has times, and not numbers."""
+        """Whether the index has times instead of numbers."""
         return self.source.kind is not TimelineKind.SEQUENCE
 
     def segments_of(self, samples: Integers) -> Integers:
@@ -196,7 +196,7 @@ class SampleIndex:
 
     @property
     def segments(self) -> list[SegmentMetadata]:
-        """The segments that have samples."""
+        """The segments with samples."""
         bounds = zip(self.source.segments, self.segment_offsets.tolist(), self.ends.tolist(), strict=False)
         return [
             SegmentMetadata(segment.segment_id, int(self.times[first]), int(self.times[end - 1]), end - first)
@@ -206,7 +206,7 @@ class SampleIndex:
 
     @property
     def segment_offsets(self) -> Integers:
-        """The number of the first sample of each segment, followed by the number of all samples."""
+        """The number of the first sample of each segment, followed by the total number of samples."""
         return np.concatenate([np.zeros(1, np.int64), self.ends])
 
     @property
@@ -250,7 +250,7 @@ def check_names(fields: Mapping[str, Field], others: Sequence[str] = ()) -> None
     own = ("sample", "is_repeat", *masks)
     taken = sorted({*own, *others} & set(fields) | set(own) & set(others))
     if taken:
-        raise UsageError(f"the field {taken[0]!r} has a name that is reserved in samples", hint="Rename it.")
+        raise UsageError(f"the field {taken[0]!r} has a reserved name", hint="Rename it.")
 
 
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
@@ -296,16 +296,17 @@ def _grouped_cuts(
 
 
 Decode = Callable[[pa.ListArray, Integers], Any]
-"""Makes values of rows of a component."""
+"""A function that makes values from rows of a component."""
 
 Values = Callable[[], list[npt.NDArray[Any] | None]]
-"""Gives the value at each time that a field of some samples wants, None if there is none."""
+"""A function that returns the value of a field at each time, or None if there is no value."""
 
 
 class SampleReader:
-    """Makes samples of an index by their numbers. One for each process; not for several threads at once.
+    """Reads samples of an index by their numbers.
 
-    ``cache_bytes`` bound the values that are kept between two calls. ``threads`` decode pictures and video.
+    Use one reader per process, in one thread at a time. ``cache_bytes`` limits the values that are cached between two
+    calls. ``threads`` decode pictures and video.
     """
 
     def __init__(self, index: SampleIndex, cache_bytes: int = CACHE_BYTES, threads: int = 1) -> None:
@@ -324,12 +325,12 @@ class SampleReader:
         """Groups of pictures of which frames were decoded."""
 
     def close(self) -> None:
-        """Close the files that are open, and end the threads."""
+        """Close open files, and end the threads."""
         self._files.close()
         self._pool.shutdown(cancel_futures=True)
 
     def read(self, samples: Integers) -> dict[int, Sample]:
-        """Return samples by their numbers. A sample is left out if a field with ``fill="skip"`` has no value.
+        """Return samples by their numbers. A sample is skipped if a field with ``fill="skip"`` has no value.
 
         Raises ``ReadError`` for damaged data, and ``ValueError`` for a field without a value.
         """
@@ -338,7 +339,7 @@ class SampleReader:
     def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
         """Read the data of samples, begin to decode it, and return a function that waits for the samples.
 
-        Both raise as :meth:`read` does.
+        Both raise the errors of :meth:`read`.
         """
         distinct = np.unique(samples)
         if len(distinct) and not 0 <= distinct[0] <= distinct[-1] < len(self._index):
@@ -410,7 +411,7 @@ class SampleReader:
             return decoder.decode
         form = self._index.source.columns.component(f"{column.entity_path}:{name}")
         if form is None:
-            raise UsageError(f"{field.path} has pixels, and the dataset has no column {column.entity_path}:{name}")
+            raise UsageError(f"{field.path} has pixels, but the dataset has no column {column.entity_path}:{name}")
         first, last = series.times[[0, -1]].tolist()
         kept = self._kept(reader, Field(form.name, decoder), form, reader.needed(form, first, last))
         latest = kept.latest(series.times)
@@ -523,7 +524,7 @@ class SampleReader:
                 raise ReadError(
                     f"{column.entity_path} of segment {reader.segment_id} has {series.nbytes >> 20:,} MiB of video"
                     f" before {first} without a key frame",
-                    hint="Encode it with a key frame every some seconds.",
+                    hint="Encode it with a key frame every few seconds.",
                 )
             earlier = begin
             for _ in range(back):
@@ -543,14 +544,14 @@ class SampleReader:
             if codec and codec[0] != number:
                 raise ReadError(
                     f"{column.entity_path} of segment {reader.segment_id} has codec {codec[0]:#x}, not {given}",
-                    hint="Leave codec out of the decoder: recordings say it.",
+                    hint="Remove codec from the decoder: the recordings name it.",
                 )
             codec = [number]
         if not codec or codec[0] not in DETECTORS:
             raise ReadError(
                 f"{column.entity_path} of segment {reader.segment_id} has no codec of video"
                 + ("" if not codec else f": {codec[0]:#x}"),
-                hint="H.264, H.265, AV1, VP8 and VP9 are decoded.",
+                hint="H.264, H.265, AV1, VP8 and VP9 are supported.",
             )
         return VideoTrack(codec[0], 0, 0, Fraction(1))
 
@@ -718,6 +719,6 @@ def _stacked(values: list[Any]) -> Any:
 def _no_value(name: str, field: Field, segment_id: str, time: int) -> UsageError:
     return UsageError(
         f"the field {name!r} ({field.path}) has no value at {time} in segment {segment_id}",
-        hint='Field(..., fill="skip") leaves such samples out and counts them; fill="nan" fills in floating-point '
-        "numbers, where others of the segment say how many.",
+        hint='Field(..., fill="skip") skips and counts such samples; fill="nan" fills floating-point fields with '
+        "NaN, if the segment has another value.",
     )

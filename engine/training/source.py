@@ -59,38 +59,37 @@ class SourceVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSource:
-    """Segments to take samples from, in one version of their dataset.
+    """Segments with samples, in one version of their dataset.
 
-    A dataset as of a version (``dataset.at(…)``) is used as it is, any other in the version that is the newest when the
-    source is made. Later changes are in no sample. States of a job name the version. Maintenance that removes versions
-    of its age ends a job that reads it, unless a tag keeps it: ``keep``.
+    The version is that of ``dataset.at(…)``, or else the newest one when the source is created. Later changes do not
+    affect samples. The state of a job names the version. If maintenance removes the version, a job that reads it fails;
+    a tag prevents that (``keep``).
 
     Parameters
     ----------
     dataset
         A dataset of a catalog, a view of one (``filter_segments``, ``filter_contents``), or a ``RecordingStore``.
     segments
-        The ids of the segments that count; all if None.
+        The ids of the segments; None: all.
     keep
-        A tag, such as the job's name. If the dataset has it, the source is of its version; if not, the newest version
-        gets it. So a job that is started again, and each of its ranks, sees the same. ``dataset.untag(keep)`` removes
-        it when the job is over.
+        A tag, such as the job's name. If the dataset has the tag, the source has its version; otherwise the newest
+        version gets the tag. So a restarted job, and each of its ranks, sees the same data. Remove the tag by
+        ``dataset.untag(keep)`` after the job.
     episodes
-        The parts of the segments to take samples from: a table of a catalog, of Arrow, or a data frame, as it is now.
-        It has the columns ``segment_id`` (or ``rerun_segment_id``), ``start`` and ``end``: values of the index,
-        both ends included, a null being the end of the segment. Windows end where an episode does. A value that counts
-        at its beginning may be older; ``max_staleness`` says how old. A sample has the row of its episode as
-        ``episode``.
+        The parts of the segments with samples: a table of a catalog, an Arrow table, or a DataFrame, in its present
+        state. The columns are ``segment_id`` (or ``rerun_segment_id``), and ``start`` and ``end``: inclusive index
+        values, or null for the end of the segment. Windows end at the ends of an episode. A value at the beginning of
+        an episode may be older, up to ``max_staleness``. A sample has the row of its episode as ``episode``.
     episode_columns
-        Columns of that table, with numbers or text. Each sample gets the values of its episode.
+        Columns of the table of episodes, with numbers or text. Each sample gets the values of its episode.
 
     Raises
     ------
     TypeError
-        ``dataset`` is something else, or ``episodes`` is no table.
+        ``dataset`` has another type, or ``episodes`` is not a table.
     ValueError
-        ``keep`` is no name of a tag, the dataset is one as of another version, it is a store, or it is empty. Or
-        ``episodes`` lacks columns.
+        ``keep`` is not a valid tag, or the dataset is at another version, a store, or empty; or ``episodes`` lacks
+        columns.
 
     Examples
     --------
@@ -110,11 +109,11 @@ class DataSource:
                 f"dataset must be a dataset, a view of one or a RecordingStore, got {type(self.dataset).__name__}"
             )
         if isinstance(self.episode_columns, str):
-            raise TypeError("episode_columns must be several names, got one str")
+            raise TypeError("episode_columns must be a list of names, got a str")
         if self.episodes is not None:
             object.__setattr__(self, "episodes", episodes_table(self.episodes))
         elif self.episode_columns:
-            raise UsageError("episode_columns need a table of episodes, and there is none")
+            raise UsageError("episode_columns need a table of episodes")
         object.__setattr__(self, "dataset", _pinned(self.dataset, self.keep))
 
     @property
@@ -129,15 +128,15 @@ class DataSource:
     def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
         """The same source with only these segments."""
         if isinstance(segment_ids, str):
-            raise TypeError("segment_ids must be several ids, got one str")
+            raise TypeError("segment_ids must be a list of ids, got a str")
         return replace(self, segments=tuple(segment_ids))
 
     def split_episodes(self, column: str) -> dict[str, DataSource]:
-        """The same source once for each value of a column of its episodes, for a :class:`Mixture` of them.
+        """Split the source by the values of a column of its episodes, for a :class:`Mixture`.
 
         >>> DataSource(dataset, episodes=episodes).split_episodes("task")  # doctest: +SKIP
 
-        Raises ``ValueError`` where there are no episodes or no such column, and for a null.
+        Raises ``ValueError`` if there are no episodes or no such column, or if it has a null.
         """
         if self.episodes is None or column not in self.episodes.column_names:
             raise UsageError(f"there is no table of episodes with a column {column!r}")
@@ -150,9 +149,9 @@ class DataSource:
         }
 
     def pinned(self, index: str, paths: Iterable[str]) -> PinnedSource:
-        """The segments as they are now, with an index and columns of components.
+        """The segments of the pinned version, with an index and component columns.
 
-        Raises ``ValueError`` for an index or a column that the dataset does not have, and for segments that it lacks.
+        Raises ``ValueError`` if the dataset lacks the index, a column or a segment.
         """
         query = Query.of(index, fill_latest_at=True, include_semantically_empty_columns=True)
         columns, segments = self.dataset.queried(query)
@@ -161,7 +160,7 @@ class DataSource:
             segments = [segment for segment in segments if segment.segment_id in wanted]
             missing = wanted - {segment.segment_id for segment in segments}
             if missing:
-                raise UsageError(f"the dataset has no segment {min(missing)!r}, of {len(missing)} that it lacks")
+                raise UsageError(f"the dataset has no segment {min(missing)!r} ({len(missing)} are missing)")
         named = {column.name: column for column in columns.components}
         for path in paths:
             if path not in named:
@@ -189,14 +188,16 @@ def _pinned(dataset: Any, keep: str | None) -> Any:
     """Return a dataset, or a view of one, as of a version: its own, that of the tag ``keep``, or the newest."""
     if not callable(getattr(dataset, "at", None)):
         if keep is not None:
-            raise UsageError("keep is for datasets of a catalog", hint="Give one: client.get_dataset(…).")
+            raise UsageError(
+                "keep needs a dataset of a catalog", hint="Give a dataset of a catalog: client.get_dataset(…)."
+            )
         return dataset
     entry = dataset.dataset
     if entry.version is not None:
         if keep is not None and entry.tags().get(keep) != entry.version:
             raise UsageError(
-                f"the dataset is one as of version {entry.version}, which has no tag {keep!r}",
-                hint=f"Give the tag to the dataset itself: tag({keep!r}, {entry.version}).",
+                f"the dataset is at version {entry.version}, which has no tag {keep!r}",
+                hint=f"Set the tag on the dataset without at(): tag({keep!r}, {entry.version}).",
             )
         return dataset
     try:
@@ -380,8 +381,8 @@ class SegmentReader:
         present = rows.presence(key)
         if is_video and len(rows.rows(present)) > len(events.times):
             raise ReadError(
-                f"{column.entity_path} of segment {self.segment_id} has several samples of video at one value of"
-                f" {index!r}, but only one of them would be decoded",
+                f"{column.entity_path} of segment {self.segment_id} has several samples of video at one value of "
+                f"{index!r}, of which only one would be decoded",
                 hint="Choose an index that counts each frame.",
             )
         arrays = rows.arrays(key, present.chunks)

@@ -21,7 +21,7 @@ from .source import DataSource
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """Specification of samples, and of their order: the arguments of :class:`IterableSamples`, as a file has them.
+    """The specification of samples and their order in a file: the arguments of :class:`IterableSamples`.
 
     Examples
     --------
@@ -57,9 +57,9 @@ class SampleSpec:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SampleSpec:
-        """Make a specification from a mapping with the structure of the YAML files.
+        """Create a specification from a mapping with the structure of the YAML files.
 
-        Raises ``ValueError`` for what is missing, unknown or cannot be, with the key.
+        Raises ``ValueError`` that names a missing, unknown or invalid key.
         """
         return cls._of(_Keys(given, ""))
 
@@ -87,7 +87,7 @@ class SampleSpec:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of :class:`IterableSamples` and of :func:`samples_frame`, but for the source."""
+        """The arguments of :class:`IterableSamples` and of :func:`samples_frame`, without the source."""
         names = ("index", "fields", "timeline_sampling", "shuffle", "seed", "batch_size", "block_size")
         return {name: getattr(self, name) for name in names}
 
@@ -96,7 +96,7 @@ class SampleSpec:
         return DataSource(dataset, self.segments)
 
     def job(self, dataset: Any) -> TrainingJob:
-        """The samples of a dataset, and their plan. Raises as :meth:`SampleIndex.build` does."""
+        """The samples of a dataset, and their plan. Raises the errors of :meth:`SampleIndex.build`."""
         arguments = self.arguments
         return TrainingJob.of(
             self.source(dataset), run=arguments.pop("batch_size"), cache_bytes=CACHE_BYTES, **arguments
@@ -112,7 +112,7 @@ class _Keys(SpecKeys):
     def count(self, key: str, default: int) -> Any:
         value = self.take(key, int, default)
         if value < 1:
-            raise self.wrong(key, f"{value!r} is not 1 or more")
+            raise self.wrong(key, f"{value!r} must be at least 1")
         return value
 
     def chosen(self, key: str, makers: Mapping[str, Callable[[_Keys], Any]]) -> Any:
@@ -123,7 +123,7 @@ class _Keys(SpecKeys):
         options = self.inner({"by": given} if isinstance(given, str) else given, self.at(key))
         name = options.take("by", str, required=True)
         if name not in makers:
-            raise self.wrong(key, f"{name!r} is none of {', '.join(makers)}")
+            raise self.wrong(key, f"{name!r} is not one of {', '.join(makers)}")
         made = _made(options, lambda: makers[name](options))
         options.close()
         return made
@@ -197,4 +197,4 @@ def _check_selector(keys: _Keys, text: str) -> None:
     try:
         Selector(text)
     except ValueError as error:
-        raise keys.wrong("select", f"{text!r} is no selector: {getattr(error, 'message', error)}") from None
+        raise keys.wrong("select", f"{text!r} is not a selector: {getattr(error, 'message', error)}") from None

@@ -46,7 +46,7 @@ class Yuv420Frame:
 
     def __post_init__(self) -> None:
         if self.y.dtype != torch.uint8 or self.uv.dtype != torch.uint8:
-            raise TypeError(f"planes are uint8, got {self.y.dtype} and {self.uv.dtype}")
+            raise TypeError(f"planes must be uint8, got {self.y.dtype} and {self.uv.dtype}")
         height, width = self.y.shape[-2:]
         expected = (*self.y.shape[:-3], 2, -(-height // 2), -(-width // 2))
         if self.y.ndim < 3 or self.y.shape[-3] != 1 or tuple(self.uv.shape) != expected:
@@ -64,7 +64,7 @@ class Yuv420Frame:
         """
         kinds = {(frame.color_space, frame.color_range) for frame in frames}
         if len(kinds) != 1:
-            raise UsageError(f"a batch has frames of one colour space and range, got {sorted(kinds)}")
+            raise UsageError(f"all frames of a batch must have the same colour space and range, got {sorted(kinds)}")
         ys, uvs = [frame.y for frame in frames], [frame.uv for frame in frames]
         return cls(torch.stack(ys), torch.stack(uvs), *kinds.pop())
 
@@ -155,7 +155,7 @@ class Yuv420Collator:
             raise UsageError("the samples of a batch have different fields")
         for name in samples[0] if samples else ():
             if any(sample[name] is None for sample in samples):
-                raise UsageError(f"a sample has no value of the field {name!r}", hint="Leave it out before.")
+                raise UsageError(f"a sample has no value of the field {name!r}", hint="Skip such samples first.")
         return {name: _collated([sample[name] for sample in samples]) for name in (samples[0] if samples else ())}
 
 

@@ -20,11 +20,11 @@ Ticks: TypeAlias = npt.NDArray[np.int64]
 """Times in nanoseconds."""
 
 EXACT: Final = 0
-"""The value is a sample's own, no further from the frame than the tolerance."""
+"""The value of a sample, within the tolerance of the frame."""
 INTERPOLATED: Final = 1
-"""The value is made of the samples on both sides; the nearer one is no further from the frame than the tolerance."""
+"""A value between two samples; the nearer one is within the tolerance of the frame."""
 HELD: Final = 2
-"""The value is a sample's own, further from the frame than the tolerance."""
+"""The value of a sample, outside the tolerance of the frame."""
 MISSING: Final = 3
 """There is no value."""
 
@@ -33,23 +33,24 @@ _MOST_OFF: Final = 0.01
 
 
 class Rule(StrEnum):
-    """The way in which a frame takes its value from samples."""
+    """The rule by which a frame gets its value from samples."""
 
     LATEST = "latest"
     """The last sample at the frame's time or before it."""
     NEAREST = "nearest"
     """The nearest sample; of two at the same distance, the earlier one."""
     LINEAR = "linear"
-    """The line between the samples on both sides; beyond the first and the last sample, that one's value."""
+    """Linear interpolation between the samples on both sides; before the first and after the last sample, that sample's
+    value."""
     SLERP = "slerp"
-    """The same on the sphere of unit quaternions (x, y, z, w), the shorter way; of poses, the position by the line."""
+    """Spherical interpolation of unit quaternions (x, y, z, w) the shorter way; the position of poses linearly."""
 
 
 class Outside(StrEnum):
-    """The treatment of a frame that has no sample within the tolerance."""
+    """The treatment of a frame without a sample within the tolerance."""
 
     HOLD = "hold"
-    """It takes the value all the same. A frame without any value is dropped."""
+    """Use the value anyway. A frame without any value is dropped."""
     DROP_FRAME = "drop_frame"
     DROP_EPISODE = "drop_episode"
     ERROR = "error"
@@ -59,8 +60,8 @@ class Outside(StrEnum):
 class Alignment:
     """The rule of one feature.
 
-    ``tolerance`` and ``offset`` are in nanoseconds. The offset is added to the times of samples: a sensor whose stamps
-    come 30 ms late has -30,000,000. Without a tolerance, every sample is near enough.
+    ``tolerance`` and ``offset`` are in nanoseconds. The offset is added to the times of samples: for example
+    -30,000,000 for a sensor with stamps 30 ms late. Without a tolerance, any distance is allowed.
     """
 
     rule: Rule = Rule.LATEST
@@ -194,7 +195,7 @@ def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np
     """
     if values.ndim != 2 or values.shape[1] not in (4, 7):
         raise UsageError(
-            f"slerp needs quaternions of four numbers or poses of seven, not values of shape {values.shape[1:]}"
+            f"slerp needs quaternions (four numbers) or poses (seven), not values of shape {values.shape[1:]}"
         )
     rows = interpolated(values, aligned)
     if values.shape[1] == 7:
@@ -211,7 +212,7 @@ def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np
     left, right = values[aligned.first[between]], values[aligned.second[between]]
     lengths = [np.linalg.norm(ends, axis=1, keepdims=True) for ends in (left, right)]
     if any((length == 0).any() for length in lengths):
-        raise UsageError("a quaternion has the length zero", hint="Leave these rows out, or take the rule latest.")
+        raise UsageError("the length of a quaternion is zero", hint="Remove these rows, or use the rule latest.")
     left, right = left / lengths[0], right / lengths[1]
     cosine = np.sum(left * right, axis=1, keepdims=True)
     right, cosine = np.where(cosine < 0, -right, right), np.abs(cosine)

@@ -155,12 +155,16 @@ class FrameTree:
         while parents := self.parents[way[-1]]:
             if len(parents) > 1:
                 names = _shown(sorted(map(repr, parents)))
-                raise self._wrong("", f"the frame {way[-1]!r} has the parents {names}", "A frame has one parent.")
+                raise self._wrong(
+                    "", f"the frame {way[-1]!r} has the parents {names}", "A frame can have only one parent."
+                )
             if parents[0] in way:
                 cycle = [*way[way.index(parents[0]) :], parents[0]]
                 raise self._wrong("", f"frames form a cycle: {_shown(cycle, ' -> ')}", "Frames form a tree.")
             if len(way) > _MOST_DEEP:
-                raise self._wrong("", f"{name!r} is below more than {_MOST_DEEP:,} frames", "Name frames nearer to it.")
+                raise self._wrong(
+                    "", f"{name!r} is below more than {_MOST_DEEP:,} frames", "Choose frames closer to it."
+                )
             way.append(parents[0])
         return way
 
@@ -188,7 +192,7 @@ class FrameTree:
             raise self._wrong("", f"{what} also has {', '.join(sorted(edge.others))}", "Leave it out.")
         lengths = np.linalg.norm(edge.quaternions, axis=1)
         if not np.isfinite(edge.translations).all() or not np.isfinite(lengths).all() or (lengths == 0).any():
-            raise ReadError(f"{self.key}.transform: {what} is none", path=self.path, hint="Leave it out.")
+            raise ReadError(f"{self.key}.transform: {what} is invalid", path=self.path, hint="Leave it out.")
         turns = edge.quaternions / lengths[:, None]
         if edge.times is None:
             count = len(times)
@@ -207,7 +211,7 @@ class FrameTree:
         some = sorted(names) or sorted(self.parents)
         entities = ", ".join(transform.entities)
         if not some:
-            return f"There are no transforms at {entities}; entities of the transform names others."
+            return f"There are no transforms at {entities}; set other ones by `entities` of the transform."
         return f"Frames at {entities} are {_shown(some)}."
 
     def _wrong(self, key: str, reason: str, hint: str) -> UsageError:
@@ -219,10 +223,10 @@ def kind_of(transform: FrameTransform, width: int, rule: Rule, key: str, path: s
     kind = transform.kind or _KINDS.get(width)
     if kind is None or _WIDTHS[kind] != width:
         raise UsageError(
-            f"{key}.transform: values have {width} numbers, and a {kind or 'point has 3, a rotation 4, a pose'} has "
+            f"{key}.transform: values have {width} numbers, but a {kind or 'point has 3, a rotation 4, a pose'} has "
             f"{_WIDTHS[kind] if kind else 7}",
             path=path,
-            hint="Give a selector that takes as many, in the order x, y, z, then the quaternion x, y, z, w.",
+            hint="Give a selector of as many numbers: x, y, z, then the quaternion x, y, z, w.",
         )
     if rule is Rule.LINEAR and kind in ("rotation", "pose"):
         raise UsageError(f"{key}.rule: rotations cannot be interpolated linearly", path=path, hint="Take slerp.")
@@ -264,7 +268,7 @@ def _edges(chunk: Chunk, timeline: str, path: str, key: str) -> Iterator[tuple[t
         raise UsageError(
             f"{key}.transform.timeline: there is no {timeline!r}; {header.entity_path} has {', '.join(lines)}",
             path=path,
-            hint="Choose one on the clock of the feature.",
+            hint="Choose a timeline on the feature's clock.",
         )
     data = chunk.data
     columns = {component.descriptor.component: component.values for component in data.components}

@@ -72,7 +72,7 @@ def write_lerobot(
     """Write recordings as a LeRobot dataset of version 3.0; each recording is a task.
 
     Guarantee: the dataset appears completely, in one step, or not at all. An existing dataset is unchanged until then.
-    Episodes are in the order of the recordings, and by time within each. Each stream is run once.
+    Episodes are in the order of the recordings, and by time within each. Each stream runs once.
 
     Parameters
     ----------
@@ -80,19 +80,19 @@ def write_lerobot(
         A mapping from recording names to streams; a store of recordings, a dataset or a view; or several of these.
     destination
         A local folder that is new or empty. With ``append``, it is a dataset that this function wrote with the same
-        specification. Recordings that it has with the same name and digest are left out. Recordings with a known name
-        but another digest, other labels, or no digest are replaced. Recordings of a store have a digest of their
-        layers; recordings that were deleted from the store are removed. If there is nothing to do, nothing is written.
+        specification. Recordings in it with the same name and digest are skipped. Recordings with the same name but
+        another digest, other labels, or no digest are replaced. Recordings of a store have a digest of their layers;
+        recordings that were deleted from the store are removed. If there is nothing to do, nothing is written.
     spec
         The specification, a mapping for :meth:`ExportSpec.of`, or a file for :meth:`ExportSpec.load`.
     on_error
-        ``"skip"`` leaves out a recording that is damaged or does not fit the specification, with the error as the
-        reason in its report. A later run tries it again if it was replaced.
+        ``"skip"`` skips a recording that is damaged or does not fit the specification; the report has the error as the
+        reason. A later run tries it again if it was replaced.
     episodes
-        A table with one episode per row, such as the events of ``dataset.find``: of Arrow, of a catalog, or a data
-        frame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start`` and
-        ``end``, times on the timeline of the features, both inclusive, or null for the ends of the recording; and
-        optionally ``task``. Recordings without a row are left out. The specification then chooses no episodes.
+        A table with one episode per row, such as the events of ``dataset.find``: an Arrow table, a table of a catalog,
+        or a DataFrame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start``
+        and ``end``, times on the timeline of the features, both inclusive, or null for the ends of the recording; and
+        optionally ``task``. Recordings without a row are skipped. The specification must then not define episodes.
 
     Raises
     ------
@@ -101,18 +101,20 @@ def write_lerobot(
     ReadError
         A recording is damaged, or has values that do not fit the features.
     WriteError, NoSpaceError
-        The destination cannot be written, or is there already.
+        The destination cannot be written, or already exists.
     """
     if on_error not in ("raise", "skip"):
         raise UsageError(f"on_error must be raise or skip, not {on_error!r}")
     chosen = ExportSpec.given(spec)
     place = located(destination)
     if isinstance(place, ObjectUrl):
-        raise UnsupportedError("a LeRobot dataset is written to a local folder", path=str(place), hint="Copy it then.")
+        raise UnsupportedError(
+            "a LeRobot dataset can only be written to a local folder", path=str(place), hint="Copy it then."
+        )
     given, stores = recordings_of(recordings)
     if episodes is not None:
         if chosen.episodes != WholeRecording():
-            raise UsageError("episodes are given twice", hint="Leave them out of the specification, or give no table.")
+            raise UsageError("episodes are given twice", hint="Remove them from the specification, or give no table.")
         chosen = replace(chosen, episodes=GivenEpisodes())
         given = _with_labels(given, episode_rows(episodes))
     if isinstance(chosen.episodes, Labels):
@@ -144,9 +146,9 @@ def write_lerobot(
         if not everything:
             reasons = "; ".join(f"{a.recording}: {a.reason}" for a in accounts[:3]) or "no recording is left"
             hint = (
-                "All of its recordings were deleted: remove the dataset."
+                "All recordings of the dataset were deleted: remove the dataset."
                 if removed
-                else "Look at tolerances and the minimum."
+                else "Check the tolerances and the minimum."
             )
             raise UsageError(f"there is no episode to write: {reasons}", hint=hint)
         whole = chosen.with_shapes(before.shapes | shapes)
@@ -192,7 +194,7 @@ def _with_labels(given: Sequence[ExportedRecording], rows: Sequence[Mapping[str,
         names = [named] if named in of else sorted(files.get(named, ()))
         if len(names) > 1:
             raise UsageError(
-                f"the label {named} may be of {', '.join(names[:5])}", hint="Give the whole names of recordings."
+                f"the label {named} matches {', '.join(names[:5])}", hint="Give the full names of recordings."
             )
         if names:
             of[names[0]].append(row)
@@ -200,7 +202,7 @@ def _with_labels(given: Sequence[ExportedRecording], rows: Sequence[Mapping[str,
             lost.add(named)
     if lost:
         shown = ", ".join(sorted(lost)[:5])
-        warnings.warn(f"{counted(len(lost), 'label')} name no recording, such as {shown}", ReadWarning, stacklevel=3)
+        warnings.warn(f"{counted(len(lost), 'label')} match no recording, such as {shown}", ReadWarning, stacklevel=3)
     return [replace(each, labels=tuple(of[each.name]), digest=_labelled(each.digest, of[each.name])) for each in given]
 
 
@@ -245,13 +247,13 @@ class _Before:
             return cls([], [], {}, {}, {})
         if not append:
             raise WriteError("is there already", path=str(place), hint="Give a new folder, or append to it.")
-        hint = "Only a dataset that chunkmill wrote by the same specification is appended to; write another one."
+        hint = "append needs a dataset that chunkmill wrote with the same specification; write another one."
         try:
             account = (place / ACCOUNT).read_bytes()
             facts = json.loads(account)
             info = json.loads((place / "meta/info.json").read_text(encoding="utf-8"))
             if facts["spec"] != spec.with_shapes(_shapes(info)).digest:
-                raise WriteError("was written by another specification", path=str(place), hint=hint)
+                raise WriteError("was written with another specification", path=str(place), hint=hint)
             origins = {each["name"]: (each["digest"], each["origin"]) for each in facts["recordings"]}
             return cls(*read_written(place, spec), _shapes(info), _codecs(info), origins, account)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -268,8 +270,8 @@ class _Before:
             digest, origin = self.origins.get(each.name, (None, None))
             if origin is not None and each.origin is not None and origin != each.origin and digest != each.digest:
                 raise UsageError(
-                    f"the dataset has a recording {each.name}, of another file or store",
-                    hint="Give the folder above both of them, so that their names differ, or rename one.",
+                    f"the dataset has a recording {each.name} from another file or store",
+                    hint="Give the folder that contains both, so that their names differ, or rename one.",
                 )
         skipped = {each.name for each in given if each.digest and self.origins.get(each.name, ("",))[0] == each.digest}
         return [each for each in given if each.name not in skipped], sorted(skipped)
@@ -397,7 +399,7 @@ class _Pictures:
             raise ReadError(
                 f"features.{self.name}: an image is {width} x {height}, not {self._shape[1]} x {self._shape[0]}",
                 path=self._source.name,
-                hint="A dataset has images of one size.",
+                hint="All images of a dataset must have the same size.",
             )
         return data
 
@@ -471,9 +473,9 @@ def _written(
         if other is not None:
             shape = facts["shapes"][other]
             error = ReadError(
-                f"features.{other}: the shape is {shape}, and in a recording before {list(shapes[other])}",
+                f"features.{other}: the shape is {shape}, but {list(shapes[other])} in an earlier recording",
                 path=recording.name,
-                hint="Leave it out, or give a selector that makes them the same.",
+                hint="Remove the feature, or give a selector that makes the shapes equal.",
             )
             if not skips:
                 raise error
@@ -505,7 +507,7 @@ def _publish(new: Path, place: Path, account: bytes | None) -> None:
 
     Raises ``WriteError`` where another export has written there meanwhile, whose dataset stays.
     """
-    changed = WriteError("was written by another export meanwhile", path=str(place), hint="Run it again.")
+    changed = WriteError("was meanwhile written by another export", path=str(place), hint="Run it again.")
     if account is None:
         try:
             new.replace(place)
@@ -532,5 +534,5 @@ def _exchange(one: Path, other: Path) -> None:
         raise WriteError(
             f"this file system cannot exchange two folders in one step: {os.strerror(code)}",
             path=str(other),
-            hint="Write another dataset instead of appending.",
+            hint="Write a new dataset instead of appending.",
         )

@@ -56,10 +56,10 @@ class _Proposal:
 
 
 def draft_spec(stream: LazyChunkStream, *, fps: int = 30) -> dict[str, Any]:
-    """Propose a specification for recordings like this one, for :meth:`ExportSpec.of`.
+    """Propose a specification for recordings like this one. Pass it to :meth:`ExportSpec.of`.
 
-    Images and videos become cameras, short lists of numbers become the state, and fields of messages become features of
-    their own. Similar entities with one number each, such as ``/arm/joint_1/position`` and ``/arm/joint_2/position``,
+    Images and videos become cameras, short lists of numbers become the state, and fields of messages become separate
+    features. Similar entities with one number each, such as ``/arm/joint_1/position`` and ``/arm/joint_2/position``,
     become one feature. If there is only one such group, it is ``observation.state``. The action is not proposed,
     because a recording does not define it. Only the first chunk of each component is read. Raises ``UsageError`` if
     there are neither images nor numbers.
@@ -75,7 +75,7 @@ def draft_spec(stream: LazyChunkStream, *, fps: int = 30) -> dict[str, Any]:
                     seen.add(column)
                     proposals[_free(name, feature["component"], proposals)] = _Proposal(feature, lines)
     if not proposals:
-        raise UsageError("the recording has neither numbers nor images", hint="chunkmill inspect shows what it has.")
+        raise UsageError("the recording has neither numbers nor images", hint="chunkmill inspect lists its contents.")
     shared = frozenset.intersection(*(proposal.lines for proposal in proposals.values()))
     # Clocks are not mixed: their zeros may differ by years.
     timeline = next((name for name in _CLOCKS if name in shared), min(shared, default=None))

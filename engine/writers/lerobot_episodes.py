@@ -57,7 +57,7 @@ from .lerobot_spec import (
 )
 
 CACHE_BYTES: Final = 64_000_000
-"""Bytes of decoded chunks of images that are held at once."""
+"""The most bytes of decoded image chunks in memory."""
 
 MOST_FRAMES: Final = 50_000_000
 
@@ -103,11 +103,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class FeatureAccount:
-    """The counts of frames of an episode, by how they came to their values of one feature.
+    """The counts of frames of an episode, by the source of their values of one feature.
 
-    ``staleness`` is the largest, in nanoseconds.
-
-    ``missing`` are frames without a value: they are dropped, or the episode is.
+    ``staleness`` is the largest one, in nanoseconds. ``missing`` counts frames without a value: these, or the whole
+    episode, are dropped.
     """
 
     exact: int
@@ -119,11 +118,11 @@ class FeatureAccount:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeAccount:
-    """The account of an episode: the outcome of its frames.
+    """The account of an episode and its frames.
 
-    ``wanted`` frames are in its time, ``written`` ones are in the dataset, ``dropped`` are not. ``reason`` says why an
-    episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
-    ``staleness`` has, for each feature, the largest in each hundredth of the episode, for a plot.
+    ``wanted`` is the number of frames in its time, ``written`` of frames in the dataset, ``dropped`` of the others.
+    ``reason`` is why an episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of
+    the recording. ``staleness`` has, for each feature, the largest value in each hundredth of the episode, for a plot.
     """
 
     recording: str
@@ -212,7 +211,7 @@ class RecordingSamples:
                 raise ReadError(
                     f"{key}: values have {width} numbers, not {wanted}",
                     path=self.name,
-                    hint="Give another shape, or a selector that takes as many.",
+                    hint="Give another shape, or a selector of as many numbers.",
                 )
             if feature.names and len(feature.names) != wanted:
                 raise UsageError(f"{key}.names: there are {len(feature.names)} for {wanted} numbers")
@@ -251,7 +250,7 @@ class RecordingSamples:
             raise UsageError(
                 f"{key}: {column.entity} is a video",
                 path=self.name,
-                hint="Give the feature the dtype video.",
+                hint="Set the feature's dtype to video.",
             )
         timeline = self._timeline(column, component, key)
         times, chunks, rows = [], [], []
@@ -331,7 +330,7 @@ class RecordingSamples:
         components = sorted({c.descriptor.component for h in headers for c in h.components})
         if not components:
             raise UsageError(
-                f"{key}.entity: there is nothing at {column.entity}",
+                f"{key}.entity: there is no data at {column.entity}",
                 path=self.name,
                 hint=self._others(column.entity),
             )
@@ -372,7 +371,7 @@ class RecordingSamples:
             return wanted
         reason = "none is chosen" if wanted is None else f"there is no {wanted!r}"
         if wanted in lines:
-            reason = f"{wanted!r} counts, and has no times"
+            reason = f"{wanted!r} is a sequence, and has no times"
         raise UsageError(
             f"{key}.timeline: {reason}; {column.entity} has {', '.join(times)}", path=self.name, hint="Choose one."
         )
@@ -385,7 +384,7 @@ class RecordingSamples:
             raise ReadError(
                 f"features.{feature.name}: {wrong!r} is not text",
                 path=self.name,
-                hint=f"Give another dtype, or a selector that makes texts of {feature.source.entity}.",
+                hint=f"Give another dtype, or a selector that returns texts of {feature.source.entity}.",
             )
         return np.array(texts, object).reshape(len(texts), 1)
 
@@ -398,7 +397,7 @@ class RecordingSamples:
             raise ReadError(
                 f"features.{feature.name}: values have {' or '.join(map(str, sorted(widths)))} numbers",
                 path=self.name,
-                hint="Give a selector that takes as many of each.",
+                hint="Give a selector with the same number for each value.",
             )
         if not widths:
             return Samples(times, np.zeros((0, 1)))
@@ -453,7 +452,7 @@ class RecordingSamples:
             raise UsageError(
                 f"features.{late}: it begins {(start - end) / 1e9:.3f} s after features.{early} has ended",
                 path=self.name,
-                hint="They may be on different clocks; choose the timeline of each.",
+                hint="They may be on different clocks; set the timeline of each.",
             )
         return start, end + 1_000_000_000 // (100 * self._spec.fps)
 
@@ -492,7 +491,9 @@ class RecordingSamples:
         """Return whether a value is true. Raises ``UsageError`` for one that is neither."""
         if isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value)):
             return bool(value)
-        raise UsageError(f"episodes: {value!r} is neither true nor false", path=self.name, hint="Say what it equals.")
+        raise UsageError(
+            f"episodes: {value!r} is neither true nor false", path=self.name, hint="Give the value that it equals."
+        )
 
     def _between(self, first: Event, last: Event) -> Iterator[Cut]:
         starts, ends = self._moments(first, "episodes.start"), self._moments(last, "episodes.end")
@@ -540,7 +541,9 @@ class RecordingSamples:
             at = (int(frames[np.argmax(is_missing)]) - cut.start) / 1e9
             lacks = f"features.{feature.name}: the frame at {at:.3f} s has no value within its tolerance"
             if column.alignment.outside is Outside.ERROR:
-                raise UsageError(lacks, path=self.name, hint="Choose another tolerance, or what is done outside of it.")
+                raise UsageError(
+                    lacks, path=self.name, hint="Choose another tolerance, or another action outside the tolerance."
+                )
             if column.alignment.outside is Outside.DROP_EPISODE:
                 reason = reason or lacks
         count = int(keep.sum())
@@ -598,7 +601,7 @@ class RecordingSamples:
         order = [at for at in np.argsort(times, kind="stable").tolist() if texts[at] is not None]
         at = int(np.searchsorted(times[order], cut.end, side="right")) - 1
         if at < 0:
-            raise ReadError("there is no task before the end of an episode", path=self.name, hint="Give task a text.")
+            raise ReadError("an episode has no task before its end", path=self.name, hint="Give task a text.")
         return str(texts[order[at]])
 
 
@@ -615,7 +618,7 @@ def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDA
     key, count, kind = f"features.{name}", len(values), values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         if values.null_count:
-            raise ReadError(f"{key}: a list is null", path=path, hint="Give a selector without it.")
+            raise ReadError(f"{key}: a list is null", path=path, hint="Give a selector that skips it.")
         lengths = pc.unique(pc.list_value_length(values))
         if len(lengths) > 1:
             raise ReadError(f"{key}: values differ in length", path=path, hint="Give a selector.")
@@ -623,16 +626,16 @@ def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDA
         return rows.reshape(count, rows.shape[1] * (lengths[0].as_py() if count else 1))
     if pa.types.is_struct(kind) and kind.num_fields:
         if values.null_count:
-            raise ReadError(f"{key}: a value is null", path=path, hint="Give a selector without it.")
+            raise ReadError(f"{key}: a value is null", path=path, hint="Give a selector that skips it.")
         return np.concatenate([_flat(field, name, source, path) for field in values.flatten()], axis=1)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(
             f"{key}: {kind} is not a number",
             path=path,
-            hint=f"Give a selector that makes numbers of {source.entity}.",
+            hint=f"Give a selector that returns numbers of {source.entity}.",
         )
     if values.null_count:
-        raise ReadError(f"{key}: a number is null", path=path, hint="Give a selector without it.")
+        raise ReadError(f"{key}: a number is null", path=path, hint="Give a selector that skips it.")
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(count, 1)
 
 
@@ -677,7 +680,7 @@ def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArra
         return rows
     key, kind = f"features.{feature.name}", np.dtype(feature.dtype)
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        raise ReadError(f"{key}: a value is not finite", path=path, hint="Give a selector that leaves it out.")
+        raise ReadError(f"{key}: a value is not finite", path=path, hint="Give a selector that skips it.")
     with np.errstate(over="ignore", invalid="ignore"):
         made = rows.astype(kind)
     is_exact = kind.kind != "f" or rows.dtype.kind in "iu"
@@ -745,8 +748,8 @@ def episode_rows(given: Any) -> list[dict[str, Any]]:
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.duration("ns")))
         elif not (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)):
             raise UsageError(
-                f"the column {name!r} of the table of episodes has {kind}",
-                hint="Frames are on a clock: find events by an index of times.",
+                f"the column {name!r} of the table of episodes has the type {kind}",
+                hint="Frames need times: find events by an index of times.",
             )
     own = {name: table[name] for name in ("start", "end", "task") if name in table.column_names}
     rows: list[dict[str, Any]] = _in_ticks(pa.table({"recording": segment_column(table), **own})).to_pylist()

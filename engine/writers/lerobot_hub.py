@@ -31,11 +31,11 @@ A LeRobot dataset of version {version}: {episodes:,} episodes, {frames:,} frames
 
 
 def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool | None = None) -> str:
-    """Upload a LeRobot dataset to the Hugging Face Hub; return its address.
+    """Upload a LeRobot dataset to the Hugging Face Hub, and return its address.
 
     One commit contains all changes, including the removal of files that the folder no longer has. Files outside
     ``data``, ``meta`` and ``videos`` are not changed. The upload contains no path of this machine. Then the tag of the
-    dataset's version, which LeRobot looks for, is moved to that commit. Credentials are those of the library's login or
+    dataset's version, which LeRobot looks for, is moved to that commit. Credentials are from the library's login or
     ``HF_TOKEN``. If a run is interrupted, repeat it.
 
     Parameters
@@ -52,11 +52,11 @@ def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool |
     MissingExtraError
         ``huggingface_hub`` is not installed.
     UsageError
-        The name is invalid, or recordings of the dataset are named by paths of this machine, which would be published.
+        The name is invalid, or names of recordings are paths of this machine, which would be published.
     ReadError
         The folder is not a LeRobot dataset.
     WriteError
-        The Hub refuses it, or cannot be reached.
+        The Hub refuses the upload, or cannot be reached.
     """
     check_hub(hub_id)
     import huggingface_hub
@@ -92,7 +92,7 @@ def push_lerobot(folder: str | os.PathLike[str], hub_id: str, *, private: bool |
 
 
 def check_hub(hub_id: str) -> None:
-    """Raise ``MissingExtraError`` without the library, ``UsageError`` for a name that cannot be one of the Hub."""
+    """Raise ``MissingExtraError`` if the library is not installed, ``UsageError`` for an invalid name."""
     try:
         from huggingface_hub.utils import validate_repo_id
     except ImportError as error:
@@ -145,5 +145,5 @@ def _on_hub(hub_id: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        hint = "The dataset is here; log in with `hf auth login`, or set HF_TOKEN, and push it again."
+        hint = "The local dataset is complete; log in with `hf auth login`, or set HF_TOKEN, and push it again."
         raise WriteError(f"was not pushed: {error}", path=hub_id, hint=hint) from error

@@ -28,10 +28,10 @@ _COLOURS: Final = ("read", "operate", "encode", "decode", "write", "start")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExportReport:
-    """The result of an export: a report on each episode of this run, and figures of the whole dataset.
+    """The result of an export: a report on each episode of this run, and the counts of the whole dataset.
 
     ``skipped`` recordings were already in the dataset, from the same source and with the same specification.
-    ``removed`` recordings were taken out of the dataset, because their source store no longer has them. A notebook
+    ``removed`` recordings were removed from the dataset, because their source store no longer has them. A notebook
     shows the reports.
     """
 
@@ -46,7 +46,7 @@ class ExportReport:
         """The figures in a line.
 
         >>> ExportReport("training", (), 12, 3600, skipped=("drive-1", "drive-2"))
-        ExportReport(training: 12 episodes, 3,600 frames in the dataset, 2 recordings left out, as they are in it)
+        ExportReport(training: 12 episodes, 3,600 frames in the dataset, 2 recordings already in it)
         """
         return f"ExportReport({self.destination}: {_subtitle(self)})"
 
@@ -56,9 +56,11 @@ class ExportReport:
 
 
 def check_account(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an account. Raises ``UsageError`` if it ends with neither ``.html`` nor ``.json``."""
+    """Return the path of an account. Raises ``UsageError`` if it does not end with ``.html`` or ``.json``."""
     if Path(path).suffix not in (".html", ".json"):
-        raise UsageError("an account is a .json or an .html file", path=str(path), hint="Give it such an ending.")
+        raise UsageError(
+            "an account must be a .json or an .html file", path=str(path), hint="Choose one of these suffixes."
+        )
     return Path(path)
 
 
@@ -79,8 +81,8 @@ def account_page(report: ExportReport) -> str:
 
 
 def _subtitle(report: ExportReport) -> str:
-    skipped = f", {counted(len(report.skipped), 'recording')} left out, as they are in it" if report.skipped else ""
-    removed = f", {counted(len(report.removed), 'recording')} taken out" if report.removed else ""
+    skipped = f", {counted(len(report.skipped), 'recording')} already in it" if report.skipped else ""
+    removed = f", {counted(len(report.removed), 'recording')} removed" if report.removed else ""
     return f"{counted(report.episodes, 'episode')}, {counted(report.frames, 'frame')} in the dataset{skipped}{removed}"
 
 

@@ -19,8 +19,7 @@ from ..stream import ContentFilter, LazyChunkStream
 class ExportedRecording:
     """A recording to export: its name, its chunks, and a digest of its source. A later run recognizes it by the digest.
 
-    ``stream`` may be a function that a task calls. ``origin`` is a digest of the file or the store that
-    the recording is in.
+    ``stream`` may be a function that a task calls. ``origin`` is a digest of the recording's file or store.
     """
 
     name: str
@@ -28,7 +27,7 @@ class ExportedRecording:
     digest: str | None = None
     origin: str | None = None
     labels: tuple[Mapping[str, Any], ...] = ()
-    """Rows of the table of labels that are of it."""
+    """The recording's rows of the table of labels."""
 
     def opened(self) -> LazyChunkStream:
         """Return the stream."""
@@ -37,9 +36,10 @@ class ExportedRecording:
 
 @dataclass(frozen=True, slots=True)
 class ExportedStore:
-    """Recordings of a store: ``present`` are the ids of all that it has.
+    """Recordings of a store.
 
-    ``origin`` is a digest of its place, as datasets are published and their authors' paths are not.
+    ``present`` are the ids of all its recordings. ``origin`` is a digest of its place, because a published dataset must
+    not contain paths.
     """
 
     origin: str
@@ -53,10 +53,10 @@ class ExportedStore:
 
 @runtime_checkable
 class Exportable(Protocol):
-    """Something with recordings to export, as a view of a dataset is."""
+    """An object with recordings to export, such as a view of a dataset."""
 
     def exported(self) -> ExportedStore:
-        """Return its recordings."""
+        """Return the recordings of the object."""
         ...
 
 
@@ -72,7 +72,7 @@ def exported_entries(
     names: Iterable[str] | None = None,
     contents: Sequence[str] | None = None,
 ) -> ExportedStore:
-    """Return recordings of a store: those of some ids, or all; and the entities of expressions, or all."""
+    """Return recordings of a store, by default all, with the entities of expressions, by default all."""
     layers: dict[str, list[RecordingEntry]] = {}
     for entry in entries:
         if entry.kind != "blueprint":
@@ -100,14 +100,14 @@ def _stream(
 
 
 def exported_store(store: RecordingStore, contents: Sequence[str] | None = None) -> ExportedStore:
-    """Return the recordings of a store, at the version that is open."""
+    """Return the recordings of a store, in its opened version."""
     return exported_entries(RecordingsFolder(store.path), store.recordings(), contents=contents)
 
 
 def recordings_of(given: Any) -> tuple[list[ExportedRecording], list[ExportedStore]]:
-    """Return all recordings to export, and the stores among what was given.
+    """Return all given recordings and stores to export.
 
-    Raises ``UsageError`` where two have one name, or something else was given.
+    Raises ``UsageError`` if two recordings have the same name, or for other types.
     """
     recordings: list[ExportedRecording] = []
     stores: list[ExportedStore] = []
@@ -127,5 +127,7 @@ def recordings_of(given: Any) -> tuple[list[ExportedRecording], list[ExportedSto
     names = [each.name for each in recordings]
     again = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if again:
-        raise UsageError(f"recordings have one name: {', '.join(again[:5])}", hint="Give each a name of its own.")
+        raise UsageError(
+            f"recordings have the same name: {', '.join(again[:5])}", hint="Give each recording its own name."
+        )
     return recordings, stores

@@ -29,7 +29,7 @@ DTYPES: Final = (*NUMBERS, STRING, IMAGE, VIDEO)
 OWN_COLUMNS: Final = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 """The columns that every dataset has."""
 DESCRIPTIONS: Final = ("CoordinateFrame", "SeriesLines", "SeriesPoints")
-"""Archetypes that say what the values beside them are."""
+"""Archetypes that describe other values of their entity."""
 TRANSFORM_ENTITIES: Final = ("/tf", "/tf_static")
 TRANSFORM_KINDS: Final = ("point", "vector", "rotation", "pose")
 
@@ -210,11 +210,11 @@ class ExportSpec:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ExportSpec:
-        """Make a specification from a mapping with the structure of the YAML files."""
+        """Create a specification from a mapping with the structure of the YAML files."""
         keys = _Keys(given, "")
         fps = keys.take("fps", int, required=True)
         if not 0 < fps <= _MOST_FPS:
-            raise _wrong("fps", f"{fps} is not a number of frames a second from 1 to {_MOST_FPS:,}")
+            raise _wrong("fps", f"{fps} is not a number of frames per second from 1 to {_MOST_FPS:,}")
         named = keys.take("features", dict, required=True)
         if not named:
             raise _wrong("features", "there is none")
@@ -237,14 +237,14 @@ class ExportSpec:
 
     @property
     def entities(self) -> tuple[str, ...]:
-        """All entities that are read."""
+        """All entities that the export reads."""
         transforms = (column.transform for feature in self.features for column in feature.columns)
         frames = {entity for transform in transforms if transform is not None for entity in transform.entities}
         return tuple(sorted(frames | {column.entity for column in self.columns}))
 
     @property
     def columns(self) -> tuple[ColumnSpec, ...]:
-        """All columns that are read."""
+        """All columns that the export reads."""
         columns = [column.source for feature in self.features for column in feature.columns]
         if isinstance(self.task, ColumnSpec):
             columns.append(self.task)
@@ -268,7 +268,7 @@ class ExportSpec:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> ExportSpec:
-        """Return the specification with shapes filled in for features without one."""
+        """Return the specification with the shapes of features that lack one."""
         return replace(self, features=tuple(replace(f, shape=f.shape or shapes.get(f.name)) for f in self.features))
 
 
@@ -284,7 +284,7 @@ class _Keys(SpecKeys):
     def choice(self, key: str, choices: type[_Choice], default: _Choice) -> _Choice:
         value = self.take(key, str, default.value)
         if value not in [choice.value for choice in choices]:
-            raise self.wrong(key, f"{value!r} is none of {', '.join(choice.value for choice in choices)}")
+            raise self.wrong(key, f"{value!r} is not one of {', '.join(choice.value for choice in choices)}")
         return choices(value)
 
 
@@ -310,17 +310,18 @@ def _column(keys: _Keys, *, closes: bool) -> ColumnSpec:
 def _feature(name: str, keys: _Keys) -> FeatureSpec:
     if not name or "/" in name or name in OWN_COLUMNS:
         raise _wrong(
-            f"features.{name}", "a feature's name must not contain a slash, or be the name of a column of every dataset"
+            f"features.{name}",
+            "a feature's name must not contain a slash, or be the name of a standard column of LeRobot",
         )
     columns = _feature_columns(keys)
     dtype = keys.take("dtype", str, "float32")
     if dtype not in DTYPES:
-        raise _wrong(keys.at("dtype"), f"{dtype!r} is none of {', '.join(DTYPES)}")
+        raise _wrong(keys.at("dtype"), f"{dtype!r} is not one of {', '.join(DTYPES)}")
     shape = keys.take("shape", (list, tuple))
     if shape is not None and not (shape and all(type(n) is int and 0 < n < 2**31 for n in shape)):
         raise _wrong(keys.at("shape"), f"{shape!r} is not a list of numbers above zero")
     if shape is not None and len(shape) > 5:
-        raise _wrong(keys.at("shape"), "LeRobot has five dimensions at most")
+        raise _wrong(keys.at("shape"), "LeRobot supports at most five dimensions")
     names = keys.take("names", (list, tuple), ())
     if not all(isinstance(each, str) for each in names):
         raise _wrong(keys.at("names"), "a name is a text")
@@ -374,7 +375,7 @@ def _transform(keys: _Keys) -> FrameTransform:
     source, target = (keys.take(key, str, required=True) for key in ("source_frame", "target_frame"))
     kind, timeline = keys.take("kind", str), keys.take("timeline", str)
     if kind not in (None, *TRANSFORM_KINDS):
-        raise _wrong(keys.at("kind"), f"{kind!r} is none of {', '.join(TRANSFORM_KINDS)}")
+        raise _wrong(keys.at("kind"), f"{kind!r} is not one of {', '.join(TRANSFORM_KINDS)}")
     entities = keys.take("entities", (list, tuple), TRANSFORM_ENTITIES)
     if not entities or not all(isinstance(entity, str) for entity in entities):
         raise _wrong(keys.at("entities"), f"{entities!r} is not a list of entities")
@@ -388,16 +389,16 @@ def _check_columns(feature: FeatureSpec, keys: _Keys) -> None:
     for column in feature.columns:
         rule = column.alignment.rule
         if rule in (Rule.LINEAR, Rule.SLERP) and not is_float:
-            raise _wrong(keys.at("rule"), f"{rule.value} makes values between two, which {feature.dtype} has not")
+            raise _wrong(keys.at("rule"), f"{rule.value} interpolates values, which {feature.dtype} does not support")
         if column.transform is not None and not is_float:
-            raise _wrong(keys.at("transform"), f"it makes numbers, which {feature.dtype} has not")
+            raise _wrong(keys.at("transform"), f"it makes numbers, which {feature.dtype} does not support")
     if len(feature.columns) > 1:
         if feature.is_picture or feature.dtype == STRING:
-            raise _wrong(keys.at("columns"), f"a frame has one {feature.dtype}, of one column")
+            raise _wrong(keys.at("columns"), f"a frame has a single {feature.dtype}, from a single column")
         return
     if rule is Rule.SLERP and feature.shape is not None and math.prod(feature.shape) not in (4, 7):
         raise _wrong(
-            keys.at("rule"), f"slerp is for quaternions (4 numbers) and poses (7), and the shape is {feature.shape}"
+            keys.at("rule"), f"slerp is for quaternions (4 numbers) and poses (7), but the shape is {feature.shape}"
         )
 
 
@@ -406,12 +407,12 @@ def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
     size = None if feature.shape is None else math.prod(feature.shape)
     if feature.dtype == STRING:
         if feature.shape not in (None, (1,)):
-            raise _wrong(keys.at("shape"), f"a frame has one text, and the shape is {list(feature.shape or ())}")
+            raise _wrong(keys.at("shape"), f"a frame has a single text, but the shape is {list(feature.shape or ())}")
         if feature.names:
             raise _wrong(keys.at("names"), "texts have none")
     if feature.is_picture:
         if feature.shape is not None and (len(feature.shape) != 3 or feature.shape[2] not in (1, 3)):
-            raise _wrong(keys.at("shape"), f"that of an image is [height, width, 3], not {list(feature.shape)}")
+            raise _wrong(keys.at("shape"), f"an image has the shape [height, width, 3], not {list(feature.shape)}")
         if feature.names:
             raise _wrong(keys.at("names"), "images have none")
     elif feature.names and size is not None and len(feature.names) != size:
@@ -434,7 +435,7 @@ def _episodes(given: str | Mapping[str, Any]) -> Episodes:
         keep = keys.take("keep", list, [])
         made = Labels(keys.take("table", str, required=True), tuple(map(str, keep)))
     else:
-        raise _wrong("episodes.by", f"{by!r} is none of recording, ranges, column, events, labels")
+        raise _wrong("episodes.by", f"{by!r} is not one of recording, ranges, column, events, labels")
     keys.close()
     return made
 

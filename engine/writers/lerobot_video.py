@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 
 H264: Final = 0x61766331
 ENCODING: Final[dict[str, Any]] = {"quality": 23, "keyframe_interval": 10, "speed": "superfast"}
-"""A training reads single frames, so key frames are close together; ``quality`` is the constant rate factor."""
+"""Training reads single frames, so key frames are close together. ``quality`` is the constant rate factor."""
 TICKS_A_FRAME: Final = 512
 LONGEST_WITH_LEAD: Final = 500
-"""Seconds of an episode that may begin within a group of pictures.
-
-LeRobot adds where its video begins to the times of its frames in float32, and from 1,024 s on finds them no more.
+"""The longest episode, in seconds, that may begin within a group of pictures. LeRobot adds the start of its video to
+the times of frames in float32, and does not find frames after 1,024 s.
 """
 
 _NAMES: Final = {"H.264": "h264", "H.265": "hevc", "AV1": "av1", "VP9": "vp9", "VP8": "vp8"}
@@ -126,7 +125,7 @@ class EncodedVideo:
             raise ReadError(
                 f"features.{self._name}: a frame is before the first key frame",
                 path=self._source.name,
-                hint="Let episodes begin later, by a range of time.",
+                hint="Start episodes later, by a time range.",
             )
         assert self._track.rate is not None
         may_lead = len(indexes) / self._track.rate < LONGEST_WITH_LEAD
@@ -193,7 +192,7 @@ class EncodedVideo:
             raise ReadError(
                 f"features.{self._name}: sample {index:,} cannot be read: {error}",
                 path=self._source.name,
-                hint="The recording is damaged, or its codec is another one.",
+                hint="The recording is damaged, or has another codec.",
             ) from error
 
 
@@ -225,7 +224,7 @@ _KINDS: Final = ("JPEG", "PNG")
 _JPEG: Final = b"\xff\xd8\xff"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _ENDS: Final = {_JPEG: b"\xff\xd9", _PNG: b"IEND"}
-_HINT: Final = "Images are taken as JPEG and PNG, and raw pixels as RGB, BGR and grey of 8 bits."
+_HINT: Final = "Images must be JPEG or PNG; raw pixels must be 8-bit RGB, BGR or grey."
 
 _MODELS: Final = {1: "L", 2: "RGB", 3: "RGBA", 4: "BGR", 5: "BGRA"}
 """Rerun's color models, by their numbers."""
@@ -250,7 +249,9 @@ def rgb_picture(data: bytes, path: str) -> tuple[bytes, int, int]:
     if end is None:
         raise UnsupportedError(f"an image begins with {data[:8].hex(' ')}", path=path, offset=0, hint=_HINT)
     if end not in data[-65_536:]:
-        raise ReadError(f"an image of {len(data):,} bytes has no end", path=path, hint="It is cut; leave it out.")
+        raise ReadError(
+            f"an image of {len(data):,} bytes has no end", path=path, hint="The image is incomplete; remove it."
+        )
     with _opened(data, path) as image:
         if image.mode == "RGB":
             return data, image.height, image.width

@@ -101,13 +101,13 @@ if TYPE_CHECKING:
     from ..reports import RunReport
 
 CHUNK_BYTES: Final = 4 * MIB
-"""Uncompressed bytes of a chunk that is written, unless the caller says so."""
+"""The default uncompressed bytes of a written chunk."""
 
 _RUN_BYTES: Final = MIB
 _PART: Final = ".records"
 _FACTS: Final = ".facts"
 _NAME: Final = "commit.mcap"
-_COPIED: Final = "records are copied as they are stored"
+_COPIED: Final = "records are copied unchanged"
 _MADE: Final = "messages are made of chunks"
 
 
@@ -125,26 +125,23 @@ def write_mcap(
 ) -> RunReport:
     """Write a stream as one MCAP: chunked, indexed, with CRCs and statistics.
 
-    Guarantee: the file appears complete or not at all. Until then an existing file of that name is kept. Each message
-    of the sources that is chosen is written once.
-
-    If all sources are MCAPs, bags or rosbag2, and only filters and merges follow them, records are copied as they
-    are stored: topic, times, sequence, bytes, schema, metadata of the channel, attachments and metadata. Times and
-    topics are chosen by the readers' options, and a topic is kept if a filter keeps an entity of its messages.
-    Otherwise messages are made of the chunks. The plan of the report says which of the two. A damaged MCAP or bag
-    is repaired that is read with ``recover=True``.
+    Guarantee: the file appears complete or not at all. Until then an existing file with this name is kept. Each
+    selected message of the sources is written once. If all sources are MCAPs, bags or rosbag2, and only filters and
+    merges follow them, records are copied unchanged: topic, times, sequence, bytes, schema, metadata of the channel,
+    attachments and metadata. Readers' options select times and topics; a topic is kept if a filter keeps an entity of
+    its messages. Otherwise messages are made of the chunks. The report's plan names the way used. ``recover=True`` of a
+    reader repairs a damaged MCAP or bag.
 
     Parameters
     ----------
     sort
-        Whether messages are ordered by log time; those of one time in the order of the sources. A task sorts up to
-        512 MiB in memory. Without, they are in the order of the sources, and chunks of a single MCAP of which
-        everything is wanted are copied whole, without being decompressed.
+        Whether to order messages by log time; messages of the same time are in the order of the sources. A task sorts
+        up to 512 MiB in memory. If false, messages are in the order of the sources, and fully selected chunks of a
+        single MCAP are copied without decompression.
     compression
-        ``"zstd"`` (the default), ``"lz4"`` or ``"none"``. If it is not given, chunks that are copied whole keep
-        theirs.
+        ``"zstd"`` (the default), ``"lz4"`` or ``"none"``. If not given, copied chunks keep their compression.
     chunk_bytes
-        Bytes of a chunk before compression; a larger message gets one of its own.
+        The bytes of a chunk before compression. A larger message gets its own chunk.
 
     Raises
     ------
@@ -153,7 +150,7 @@ def write_mcap(
     WriteError, NoSpaceError
         The destination cannot be written.
     UsageError
-        An option is wrong, or too many messages have one log time to be sorted.
+        An option is invalid, or too many messages have the same log time for sorting.
     """
     if compression is not None and compression not in COMPRESSIONS:
         raise UsageError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")
@@ -379,7 +376,7 @@ def _explained(inputs: Sequence[_Input], windows: Sequence[TimeWindow], *, sort:
     order = "sorted by log time" if sort else "in the order of the input"
     lines = [f"MCAP: {_COPIED}, {order}, in {counted(len(windows), 'window')}"]
     for each in inputs:
-        how = "written as runs first, as its index does not describe all messages" if each.runs else "by its index"
+        how = "written as runs first, because its index does not describe all messages" if each.runs else "by its index"
         lines.append(f"  {each.file.records.path}: {counted(len(each.outline.units), 'unit')}, {how}")
     return "\n".join(lines)
 

@@ -31,7 +31,7 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 HEAD: Final = struct.Struct("<BQ")
-"""Opcode and body length: what every record begins with."""
+"""The beginning of every record: opcode and body length."""
 
 CHUNK_OPCODE, INDEX_OPCODE, MESSAGE_OPCODE = 6, 7, 5
 WIDTH: Final = MESSAGE_HEAD.itemsize
@@ -61,14 +61,14 @@ CHUNK_FACTS: Final = np.dtype(
         ("indexes", "<u4"),
     ]
 )
-"""A chunk in a part: its place there, times, sizes, and the number of its message indexes."""
+"""A chunk in a part: its position, times, sizes, and the number of its message indexes."""
 
 INDEX_FACTS: Final = np.dtype([("channel", "<u2"), ("offset", "<u8"), ("count", "<u8")])
-"""A message index: its channel, its place behind the start of the chunk, and the number of messages."""
+"""A message index: its channel, its offset from the start of the chunk, and the number of messages."""
 
 
 SORT_BYTES: Final = 256 * MIB
-"""Bytes of messages that a task holds to sort them."""
+"""The most bytes of messages that a task sorts in memory."""
 
 
 class TimeWindow(NamedTuple):

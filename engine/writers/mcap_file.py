@@ -52,7 +52,9 @@ class ChannelNumbers:
     @staticmethod
     def _next(ids: Mapping[Any, int], what: str) -> int:
         if len(ids) >= _MOST_IDS:
-            raise UsageError(f"an MCAP has at most {_MOST_IDS:,} {what}", hint="Filter topics, or write several files.")
+            raise UsageError(
+                f"an MCAP can have at most {_MOST_IDS:,} {what}", hint="Filter topics, or write several files."
+            )
         return len(ids) + 1
 
 

@@ -35,7 +35,7 @@ _RAW: Final = "McapMessage:data"
 _OF_FILES: Final = ("McapChannel", "McapSchema", "McapStatistics")
 """Archetypes of what an MCAP says of itself: the output says it of itself."""
 ABOUT_FILE: Final = ("/__mcap_attachments", "/__mcap_metadata", "/__mcap_properties")
-"""Entities of other records than messages."""
+"""Entities of records that are not messages."""
 
 KEPT: Final = (
     "McapChannel:topic",
@@ -486,7 +486,7 @@ class MessageMaker:
             return
         times = self._times(data)
         if times is None:
-            self._lost[f"rows at {entity} that have no time"] += data.num_rows
+            self._lost[f"rows at {entity} without a time"] += data.num_rows
             return
         made: list[tuple[int, int, bytes]] = []
         raw = next((c for c in data.components if c.descriptor.component == _RAW), None)
@@ -520,7 +520,9 @@ class MessageMaker:
         chosen = next((by_name[name] for name in _LOG_TIMES if name in by_name), None)
         chosen = chosen or min(data.timelines, key=lambda timeline: kinds.index(timeline.kind))
         if chosen.kind is TimelineKind.SEQUENCE:
-            self._lost[f"rows have numbers of {chosen.name!r} as nanoseconds, for lack of a time"] += data.num_rows
+            self._lost[f"rows have numbers of {chosen.name!r} as nanoseconds, because they have no time"] += (
+                data.num_rows
+            )
         log = self._unsigned(chosen.ticks)
         publish = self._unsigned(by_name[_PUBLISH_TIME].ticks) if _PUBLISH_TIME in by_name else log
         own = [by_name[n] for n in _STAMPS if n in by_name and by_name[n].kind is TimelineKind.TIMESTAMP]
@@ -602,7 +604,7 @@ class MessageMaker:
         """Count a message that is read as in another frame than it was."""
         is_image = form.name in ("CompressedImage", "CompressedVideo", "RawImage")
         if is_image and place.given and not place.given.endswith(_IMAGE_PLANE):
-            self._lost[f"images at {place.entity} are read as in the frame {place.given}{_IMAGE_PLANE}"] += 1
+            self._lost[f"images at {place.entity} are assigned to the frame {place.given}{_IMAGE_PLANE}"] += 1
 
     def _json(self, group: _Group, cells: Fields, topic: str, entity: str, row: int) -> tuple[int, int, bytes]:
         names = tuple(sorted(cells))
@@ -612,7 +614,7 @@ class MessageMaker:
         try:
             text = json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
         except ValueError:
-            self._lost[f"messages at {entity} have null for NaN or infinity, as JSON has none"] += 1
+            self._lost[f"messages at {entity} have null for NaN and infinity, which JSON does not support"] += 1
             text = json.dumps(_finite(plain), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
         return self._id(RecordChannel(topic, "json", schema)), row, text.encode()
 
@@ -630,12 +632,12 @@ class MessageMaker:
         rows = np.flatnonzero(pc.fill_null(pc.list_value_length(values), 0).to_numpy() == 1)
         if encoder is None:
             what = f"messages of {schema.name}, encoded as {channel.message_encoding or 'nothing known'}"
-            self._lost[f"{what}, are written as JSON, for lack of a writer"] += len(rows)
+            self._lost[f"{what}, are written as JSON, because there is no writer for them"] += len(rows)
             return {}
         encoded = encoder((values if len(rows) == len(values) else values.take(pa.array(rows))).flatten())
         misfits = encoded.count(None)
         if misfits:
-            self._lost[f"messages of {schema.name} do not fit their schema, and are written as JSON"] += misfits
+            self._lost[f"messages of {schema.name} do not fit their schema; they are written as JSON"] += misfits
         return {row: data for row, data in zip(rows.tolist(), encoded, strict=True) if data is not None}
 
 

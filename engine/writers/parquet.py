@@ -61,7 +61,7 @@ from .lerobot_sources import Recordings, recordings_of
 MANIFEST: Final = "_chunkmill.json"
 VERSION: Final = 1
 GROUP_BYTES: Final = 128 * MIB
-"""Bytes of a row group, before they are encoded: a task holds one, and what is made of it."""
+"""The bytes of a row group before encoding. A task holds one row group, and its encoded form."""
 
 _FILE_BYTES: Final = 512 * MIB
 _TASK_BYTES: Final = 64 * MIB
@@ -99,7 +99,7 @@ def write_parquet(
     destination
         A local folder that is new or empty.
     application_id
-        The application id of recordings that are given by name.
+        The application id of recordings given by name.
     compression
         ``zstd``, ``snappy``, ``lz4``, ``gzip``, ``brotli`` or ``none``.
 
@@ -110,17 +110,17 @@ def write_parquet(
     ReadError
         A recording is damaged.
     UnsupportedError
-        A component has a type that Parquet cannot hold, or the destination is an object store.
+        A component has a type that Parquet cannot hold, or the destination is in an object store.
     WriteError, NoSpaceError
-        The destination cannot be written, or is there already.
+        The destination cannot be written, or already exists.
     """
     if compression not in _CODECS:
         raise UsageError(f"compression must be one of {', '.join(_CODECS)}, not {compression!r}")
     place = located(destination)
     if isinstance(place, ObjectUrl):
-        raise UnsupportedError("folders of Parquet are written to local folders", path=str(place), hint="Copy it then.")
+        raise UnsupportedError("Parquet can only be written to local folders", path=str(place), hint="Copy it then.")
     if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
-        raise WriteError("is there already", path=str(place), hint="Name a folder that is new or empty.")
+        raise WriteError("is there already", path=str(place), hint="Choose a new or empty folder.")
     stores = _stores(recordings, application_id)
     with progress_shown(progress, str(destination)) as listener, Staging.beside(place) as staging:
         executor = executor_name(executor)
@@ -162,7 +162,7 @@ def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, Lazy
         left = [store for store, _ in pairs if store.kind != "recording"]
         if left:
             what = counted(len(left), "blueprint")
-            warnings.warn(f"{what} of the input: Parquet holds recordings only", ReadWarning, stacklevel=4)
+            warnings.warn(f"{what} of the input: Parquet can only store recordings", ReadWarning, stacklevel=4)
         pairs = [(store, stream) for store, stream in pairs if store.kind == "recording"]
     else:
         exported, _ = recordings_of(given)
@@ -172,7 +172,7 @@ def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, Lazy
     ids = [store.recording_id for store, _ in pairs]
     again = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
     if again:
-        raise UsageError(f"recordings have one id: {', '.join(again[:5])}", hint="Give each an id of its own.")
+        raise UsageError(f"recordings have the same id: {', '.join(again[:5])}", hint="Give each recording its own id.")
     return pairs
 
 
@@ -217,7 +217,7 @@ class _Table:
             except ValueError as error:
                 raise UnsupportedError(
                     f"component {column.key[0]} of {self.entity_path}: {error}",
-                    hint="Leave it out, by filter(content=…) or drop(components=…).",
+                    hint="Remove it by filter(content=…) or drop(components=…).",
                 ) from error
         return pa.schema(fields)
 

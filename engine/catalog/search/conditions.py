@@ -36,7 +36,7 @@ from ...rrd import MOST_ELEMENTS, LeafStatistics, field_path, leaf_paths
 
 Mask = npt.NDArray[np.bool_]
 Outcomes = npt.NDArray[np.uint8]
-"""The truth values possible in each chunk, as bits."""
+"""The possible truth values of a condition in each chunk, as bits."""
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -373,7 +373,7 @@ def parse_condition(text: str, columns: Mapping[str, pa.DataType]) -> Condition:
     not compared with them.
     """
     if len(text) > _MOST_CHARACTERS:
-        raise UsageError(f"the condition has {len(text):,} characters", hint=f"It may have {_MOST_CHARACTERS:,}.")
+        raise UsageError(f"the condition has {len(text):,} characters", hint=f"The limit is {_MOST_CHARACTERS:,}.")
     return _Parser(text, columns).whole()
 
 
@@ -392,7 +392,9 @@ class _Parser:
                 continue
             match = _TOKEN.match(self._text, at)
             if match is None:
-                raise self._wrong(at, "a quote is not closed" if self._text[at] in "'\"" else "it is not understood")
+                raise self._wrong(
+                    at, "a quote is not closed" if self._text[at] in "'\"" else "this is not part of a condition"
+                )
             kind = match.lastgroup or ""
             word = match[0].upper()
             yield _Token("key" if kind == "word" and word in _KEYWORDS else kind, match[0], at)
@@ -441,7 +443,7 @@ class _Parser:
     def _factor(self) -> Condition:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._wrong(self._next.position, f"it is nested more than {_DEEPEST} times")
+            raise self._wrong(self._next.position, f"the nesting is deeper than {_DEEPEST}")
         try:
             if self._take("key", "NOT"):
                 return Not(self._factor())
@@ -495,7 +497,7 @@ class _Parser:
             if number.text.lstrip("+-").isdigit():
                 return int(number.text)
             if math.isinf(float(number.text)):
-                raise self._wrong(number.position, f"{number.text} is larger than a number can be")
+                raise self._wrong(number.position, f"{number.text} is too large")
             return float(number.text)
         if text := self._take("text"):
             return text.text[1:-1].replace("''", "'")
@@ -508,11 +510,11 @@ class _Parser:
             if isinstance(constant, str) != leaf.is_text:
                 holds = "texts" if leaf.is_text else f"values of {leaf.kind}"
                 raise UsageError(
-                    f"{leaf.text} holds {holds}, which are not compared with {constant!r}",
-                    hint="Texts stand between single quotes, and numbers do not.",
+                    f"{leaf.text} holds {holds}, which cannot be compared with {constant!r}",
+                    hint="Put texts in single quotes, and numbers without quotes.",
                 )
         if leaf.is_text and op not in ("=", "!=", "in"):
-            raise UsageError(f"{leaf.text} holds texts, for which there are =, !=, IN and IS NULL alone")
+            raise UsageError(f"{leaf.text} holds texts, which can only be compared by =, !=, IN and IS NULL")
         return LeafComparison(leaf, op, constants)
 
     def _leaf(self) -> ValueLeaf:
@@ -548,5 +550,7 @@ def leaf_of(column: str, path: str, kind: pa.DataType) -> ValueLeaf:
     leaf = selected.type.value_type
     is_one = pa.types.is_integer(leaf) or pa.types.is_floating(leaf) or pa.types.is_boolean(leaf)
     if not is_one and not (pa.types.is_string(leaf) or pa.types.is_large_string(leaf)):
-        raise UsageError(f"{text} holds {leaf}, which is not compared", hint=hint or "Numbers and texts are.")
+        raise UsageError(
+            f"{text} holds {leaf}, which cannot be compared", hint=hint or "Only numbers and texts can be compared."
+        )
     return ValueLeaf(text, column, selector, kind, leaf)

@@ -48,7 +48,7 @@ def label_schema(index_type: pa.DataType) -> pa.Schema:
 
 
 class DatasetCuration:
-    """The calls of a dataset, or of a view of one, that choose among its segments."""
+    """The methods of a dataset, or of a view of it, that choose among its segments."""
 
     segment_ids: Callable[[], list[str]]
     segment_rows: Callable[[], pa.Table]
@@ -67,38 +67,37 @@ class DatasetCuration:
         index: str | None = None,
         who: str | None = None,
     ) -> int:
-        """Append labels to a table of the catalog, in one commit, and return how many.
+        """Append labels to a table of the catalog, in one commit, and return their number.
 
-        The table is made if there is none. Its columns are ``rerun_segment_id``, ``start`` and ``end`` (values of an
-        index, both of them in the labelled part; null for the beginning and the end of the segment), ``verdict``,
-        ``note``, ``who`` and ``made_at``. Rows are only ever added, so that no writer's are lost; :meth:`labels` gives
-        those that count.
+        The table is created if missing. Its columns are ``rerun_segment_id``, ``start`` and ``end`` (index values, both
+        inclusive; null for the beginning and the end of the segment), ``verdict``, ``note``, ``who`` and ``made_at``.
+        Rows are only added, so concurrent writers lose no labels; :meth:`labels` returns the valid labels.
 
         Parameters
         ----------
         table
             The table, or its name.
         segments
-            The id of a segment, several, or a table with ``rerun_segment_id``; the rows of one that has ``start`` and
-            ``end`` too, as :meth:`find` gives it, are labelled one by one.
+            One segment id, several ids, or a table with ``rerun_segment_id``. If the table also has ``start`` and
+            ``end``, like the result of :meth:`find`, each row gets its own label.
         verdict
             ``accept``, ``reject``, or a word of your own.
         note
-            A text about it.
+            A text about the label.
         start, end
-            The part of the segment: ticks, nanoseconds, times or durations, as the index has them.
+            The part of the segment: ticks, nanoseconds, times or durations, depending on the index.
         index
-            The index of ``start`` and ``end``, whose type a new table has. By default any, where all have one type.
+            The index of ``start`` and ``end``; a new table has its type. Optional if all indexes have the same type.
         who
-            Who says so; by default the user of this process.
+            The author of the label; by default the user of this process.
 
         Raises
         ------
         NotFoundError
             The view has no such segment.
         ValueError
-            ``verdict`` is empty, an ``end`` is before its ``start``, the table has other columns, or indexes of
-            several types are there and none is chosen.
+            ``verdict`` is empty, an ``end`` is before its ``start``, the table has other columns, or ``index`` is
+            missing and the indexes have several types.
         """
         check_argument("verdict", verdict, str)
         if not verdict.strip():
@@ -110,7 +109,7 @@ class DatasetCuration:
         kind = entry.arrow_schema().field("start").type
         if start is not None or end is not None:
             if rows.num_columns > 1:
-                raise UsageError("start and end are given, and the labelled rows have them")
+                raise UsageError("start and end are given, but the labelled rows have their own")
             for name, value in zip(_SPAN, (start, end), strict=True):
                 rows = rows.append_column(name, pa.repeat(_index_value(name, value, kind), len(rows)))
         labels = _labels_of(rows, kind, {"verdict": verdict, "note": note, "who": author() if who is None else who})
@@ -119,12 +118,12 @@ class DatasetCuration:
         return len(labels)
 
     def labels(self, table: str | TableEntry) -> datafusion.DataFrame:
-        """The labels of the segments that count: of each part and person the one that was made last.
+        """The valid labels of the segments: the newest label of each part and author.
 
         Parameters
         ----------
         table
-            A table of :meth:`label`, or its name; of what :meth:`TableEntry.at` gives, the labels of that version.
+            A table of :meth:`label`, or its name. A result of :meth:`TableEntry.at` gives the labels of that version.
 
         Raises
         ------
@@ -151,26 +150,26 @@ class DatasetCuration:
         fraction: float | None = None,
         seed: int = 0,
     ) -> DatasetView:
-        """The view of segments that are chosen at random: ``n`` of each value of ``by``, or a share of them.
+        """The view of randomly chosen segments: ``n`` of each value of ``by``, or a fraction of them.
 
-        The same segments are chosen by the same seed, in whatever order they were registered.
+        The same seed chooses the same segments, whatever the order of their registration.
 
         Parameters
         ----------
         n
-            Segments of each value; all of a value that has fewer, which is warned of.
+            The number of segments of each value. A value with fewer segments gives all of them, with a warning.
         by
             A column of :meth:`segment_table`, or several, such as the property ``property:info:weather``. A null is a
-            value. By default ``n`` are of all segments.
+            value. By default ``n`` segments are chosen from all.
         fraction
-            The share of the segments of each value, in the place of ``n``, rounded to the nearest number.
+            The fraction of the segments of each value, instead of ``n``; rounded to the nearest number of segments.
         seed
-            The number by which segments are chosen.
+            The seed of the random choice.
 
         Raises
         ------
         ValueError
-            There is no such column, or not one of ``n`` and ``fraction`` is given.
+            There is no such column, or not exactly one of ``n`` and ``fraction`` is given.
 
         Examples
         --------
@@ -201,8 +200,8 @@ class DatasetCuration:
         kind = entry.arrow_schema().field("start").type
         if index is not None and self._index_type(index) != kind:
             raise UsageError(
-                f"index {index!r} has {self._index_type(index)}, and table {entry.name!r} has labels by {kind}",
-                hint="Labels by another index need another table.",
+                f"index {index!r} has {self._index_type(index)}, but table {entry.name!r} has labels by {kind}",
+                hint="Use another table for labels by this index.",
             )
         return entry
 
@@ -215,7 +214,7 @@ class DatasetCuration:
         if len(set(kinds.values())) > 1:
             shown = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
             raise UsageError(
-                f"the indexes have several types: {shown}", hint="Give the one of start and end as index=."
+                f"the indexes have several types: {shown}", hint="Give the index of start and end as index=."
             )
         return next(iter(kinds.values()), pa.timestamp("ns"))
 
@@ -259,7 +258,7 @@ def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
         listed = ", ".join(map(repr, absent[:_SHOWN]))
         listed += f" and {len(absent) - _SHOWN:,} more" if len(absent) > _SHOWN else ""
         close = difflib.get_close_matches(absent[0], ids[:_COMPARED], 1)
-        text = f"dataset {dataset.name!r} has no segment {listed}, which is passed over."
+        text = f"dataset {dataset.name!r} has no segment {listed}; ignored."
         warnings.warn(f"{text} Did you mean {close[0]!r}?" if close else text, ReadWarning, stacklevel=3)
     return chosen
 
@@ -290,7 +289,7 @@ def _check_labels(entry: TableEntry) -> None:
     schema = entry.arrow_schema()
     lacking = [field.name for field in label_schema(pa.int64()) if field.name not in schema.names]
     if lacking:
-        raise UsageError(f"table {entry.name!r} is no table of labels: it has no column {lacking[0]!r}")
+        raise UsageError(f"table {entry.name!r} is not a table of labels: it has no column {lacking[0]!r}")
 
 
 def _index_value(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
@@ -300,7 +299,7 @@ def _index_value(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
     check_argument(name, value, int, np.integer, datetime, timedelta, np.datetime64, np.timedelta64)
     given = IndexValues.of([value], name)
     if given.missing or given.kinds - {some for some in TimelineKind if some.arrow_type == kind}:
-        raise UsageError(f"{name}={value!r} is no value of an index of type {kind}, as the labels of the table are")
+        raise UsageError(f"{name}={value!r} is not a value of type {kind}, which the labels of the table have")
     assert given.of_all is not None
     return pa.array(given.of_all).cast(kind)[0]
 
@@ -313,12 +312,12 @@ def _labels_of(rows: pa.Table, kind: pa.DataType, values: dict[str, str | None])
         column = rows[name] if name in rows.column_names else pa.nulls(len(rows), kind)
         if column.type.id not in (kind.id, pa.null().id):
             raise UsageError(
-                f"the column {name!r} has {column.type}, and the table of labels {kind}",
-                hint="Labels by another index need another table.",
+                f"the column {name!r} has {column.type}, but the table of labels has {kind}",
+                hint="Use another table for labels by this index.",
             )
         spans.append(column.cast(kind))
     if pc.any(pc.less(spans[1], spans[0])).as_py():
-        raise UsageError("a label ends before it starts")
+        raise UsageError("the end of a label is before its start")
     texts = [pa.repeat(pa.scalar(values[name], pa.string()), len(rows)) for name in ("verdict", "note", "who")]
     now = pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), len(rows))
     return pa.table([rows[SEGMENT_ID].cast(pa.string()), *spans, *texts, now], schema=schema)

@@ -20,10 +20,10 @@ from ...optimisation import ChunkReferences
 from ...recordings import RecordingEntry, RecordingsFolder
 
 TIMEPOINT: Final = "timepoint"
-"""The column with the value of the time index, which has the name of that in what is found."""
+"""The column with the value of the time index. In search results it has the name of the index."""
 
 Numbered = tuple[int, RecordingEntry]
-"""A layer, and the number that its rows have."""
+"""A layer, and its number in the rows."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Elements:
         if len(other):
             raise UsageError(
                 f"{self.entity}:{self.component} has vectors of {other[0]} and of {size} numbers",
-                hint="Vectors of an index have one length.",
+                hint="All vectors of an index must have the same length.",
             )
         mask = np.asarray(pc.equal(lengths, size), dtype=bool)
         cells = pc.list_flatten(lists)

@@ -423,7 +423,7 @@ def _extremes(comparison: LeafComparison, some: Values, rows: Integers) -> npt.N
 
 
 class ValueSearch:
-    """The call of a dataset, or of a view of one, that finds events."""
+    """The method of a dataset, or of a view of it, that finds events."""
 
     def find(
         self,
@@ -437,14 +437,14 @@ class ValueSearch:
     ) -> datafusion.DataFrame:
         """Find events: runs of rows in which a condition on values is true.
 
-        The rows are those of :meth:`reader` with the columns that the condition names; where it names several, each has
-        its latest value. Segments and chunks whose statistics rule the condition out are not read. Statistics are made
-        when recordings are copied into a lake; for others, :meth:`do_maintenance` with ``optimize_indexes`` makes them.
+        The rows are those of :meth:`reader` with the columns in the condition; with several columns, each has its
+        latest value. Segments and chunks whose statistics rule out the condition are not read. Recordings copied into a
+        lake have statistics; for others, :meth:`do_maintenance` with ``optimize_indexes`` creates them.
 
-        The columns are ``rerun_segment_id``, ``start`` and ``end`` (index values, both of them in the event), ``peak``
-        and ``peak_at`` (the largest value and its first index value where the condition is one ``>`` or ``>=``, the
-        smallest for ``<`` and ``<=``, and otherwise null), and ``rows``. They are in the order of the segments and of
-        the index. :meth:`filter_segments` takes them.
+        The columns are ``rerun_segment_id``, ``start`` and ``end`` (index values, both inclusive), ``peak`` and
+        ``peak_at``, and ``rows``. If the condition is a single ``>`` or ``>=``, ``peak`` is the largest value and
+        ``peak_at`` its first index value; for ``<`` or ``<=``, the smallest value; otherwise both are null. Events are
+        in the order of the segments and of the index. You can pass them to :meth:`filter_segments`.
 
         Parameters
         ----------
@@ -452,11 +452,11 @@ class ValueSearch:
             Comparisons of leaves, as in ``/imu:Imu:accel[0] > 9.8 AND NOT /robot:State:mode = 'manual'``. See
             `Find by value <../queries.md#find-by-value>`_ for its parts.
         index
-            The index of rows. By default the only one; for columns that are static everywhere none is needed: ``start``
-            and ``end`` are null then.
+            The index of rows; optional if the dataset has only one. If all columns are static, no index is needed, and
+            ``start`` and ``end`` are null.
         window
-            Rows that are at most so far apart are one event: seconds or ``"10s"``, or steps of an index of numbers. By
-            default an event ends before the next row in which the condition is not true.
+            Rows at most this far apart are one event: seconds or ``"10s"``, or steps of a sequence index. By default an
+            event ends before the next row in which the condition is not true.
         contents
             Only columns of these entities, as for :meth:`filter_contents`.
         segments
@@ -467,9 +467,10 @@ class ValueSearch:
         Raises
         ------
         ValueError
-            The condition is wrong, or there is no such column, leaf or index; several indexes, and none is chosen.
+            The condition is invalid, a column, leaf or index does not exist, or there are several indexes and ``index``
+            is missing.
         TypeError
-            An argument is of another type.
+            An argument has another type.
         """
         check_argument("condition", condition, str)
         view: Any = self
@@ -512,8 +513,9 @@ def _events_of(
     table, unknown = _events(searched, search, kind, run)
     if unknown:
         warnings.warn(
-            f"{unknown:,} of {len(searched):,} segments of dataset {view.dataset.name!r} have no statistics of values, "
-            "and were read whole; dataset.do_maintenance(optimize_indexes=True) makes them",
+            f"{unknown:,} of {len(searched):,} segments of dataset {view.dataset.name!r} have no "
+            "statistics of values, and were read completely; "
+            "dataset.do_maintenance(optimize_indexes=True) creates them",
             ReadWarning,
             stacklevel=3,
         )
@@ -524,8 +526,8 @@ def _only_index(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     if not names:
-        raise UsageError("the dataset has no index, and the condition names values by one")
-    raise UsageError("there are several indexes, and none is chosen", hint=f"Give index=, of {', '.join(names)}.")
+        raise UsageError("the dataset has no index, but the condition needs one")
+    raise UsageError("there are several indexes, but index= is missing", hint=f"Give index=, of {', '.join(names)}.")
 
 
 def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str | None) -> int | None:
@@ -538,7 +540,7 @@ def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str
     else:
         if isinstance(window, timedelta) or (isinstance(window, str) and not window.strip().isdigit()):
             raise UsageError(
-                f"window={window!r} is a time, and the index {index} has none", hint="Give a number of steps."
+                f"window={window!r} is a time, but the index {index} has no times", hint="Give a number of steps."
             )
         ticks = float(window)
     if not 0 <= ticks < 1 << 63:

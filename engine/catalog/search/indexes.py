@@ -33,7 +33,7 @@ from ...storage import VersionFiles, is_url, publish
 from ...storage.folder import Folder
 from .elements import Elements, ElementsBody, Numbered
 
-_HOW: Final = "create_vector_search_index() and create_fts_search_index() make one."
+_HOW: Final = "Create one by create_vector_search_index() or create_fts_search_index()."
 _POINTS: Final = "search.draft", "search.publish"
 _TASK_BYTES: Final = 256 << 20
 """Bytes of the layers that one task makes rows of."""
@@ -139,7 +139,7 @@ class SearchIndexes:
         def added(all_: list[StoredIndex]) -> list[StoredIndex]:
             if not Folder.at(self._home / "made").exists(f"{made.table}{_TABLE}"):
                 raise WriteError(
-                    f"the new search index of {made.name} was removed, as recordings were forgotten meanwhile",
+                    f"the new search index of {made.name} was removed, because recordings were forgotten meanwhile",
                     path=str(self._home),
                     hint="Make it again.",
                     transient=True,
@@ -314,7 +314,7 @@ class SearchIndexes:
             raise ReadError(
                 f"the layers of the search index of {index.name} cannot be read: {error}",
                 path=folder.place(name),
-                hint="Make the index again: it holds nothing that the dataset lacks.",
+                hint="Create the index again; no data is lost.",
             ) from error
         return [(number, mark) for number, *mark_ in zip(*columns, strict=True) for mark in [tuple(mark_)]]
 
@@ -328,7 +328,7 @@ class SearchIndexes:
             raise ReadError(
                 f"this list of search indexes cannot be read: {error!r}",
                 path=str(self._home),
-                hint="Remove the folder, and make the indexes again: they hold nothing that the dataset lacks.",
+                hint="Remove the folder, and create the indexes again; no data is lost.",
             ) from error
 
     def _change(self, change: Callable[[list[StoredIndex]], list[StoredIndex] | None]) -> None:

@@ -30,10 +30,10 @@ AnyComponentColumn = str | ComponentColumnSelector | ComponentColumnDescriptor
 
 
 class VectorDistanceMetric(Enum):
-    """A measure of the distance of two vectors.
+    """A measure of the distance of two vectors:
 
-    ``L2`` is the square of the Euclidean distance, ``Cosine`` one less the cosine of the angle, ``Dot`` one less the
-    dot product, ``Hamming`` the number of bits that differ, of vectors of bytes.
+    ``L2`` (squared Euclidean distance), ``Cosine`` (1 - cosine of the angle), ``Dot`` (1 - dot product), or ``Hamming``
+    (number of different bits, for ``uint8`` vectors).
 
     >>> VectorDistanceMetric.of("cosine")
     <VectorDistanceMetric.Cosine: 'Cosine'>
@@ -46,7 +46,7 @@ class VectorDistanceMetric(Enum):
 
     @classmethod
     def of(cls, metric: VectorDistanceMetricLike) -> VectorDistanceMetric:
-        """The metric of a name, in whatever case. Raises ``ValueError`` for another one."""
+        """The metric of a name in any case. Raises ``ValueError`` for an unknown name."""
         for member in cls:
             if member is metric or (isinstance(metric, str) and member.value.lower() == metric.lower()):
                 return member
@@ -59,7 +59,7 @@ VectorDistanceMetricLike = VectorDistanceMetric | Literal["L2", "Cosine", "Dot",
 
 @dataclass(frozen=True)
 class IndexProperties:
-    """The choices of an index: of words (``Inverted``), or of vectors (``VectorIvfPq``, ``VectorIvfFlat``)."""
+    """The options of an index of words (``Inverted``) or of vectors (``VectorIvfPq``, ``VectorIvfFlat``)."""
 
     kind: str
     choices: dict[str, Any]
@@ -74,7 +74,7 @@ class IndexProperties:
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """A search index: the component of its elements, the index of their times, its choices."""
+    """A search index: the component of its elements, the index of their times, and its options."""
 
     time_column: IndexColumnSelector
     component_column: ComponentColumnSelector
@@ -85,13 +85,13 @@ class IndexConfig:
 
     @property
     def told(self) -> str:
-        """The component, the index and the choices, in words."""
+        """The component, the index and the options, as text."""
         return f"'{self.component_column}' on '{self.time_column.name}': {self.properties}"
 
 
 @dataclass(frozen=True)
 class IndexingResult:
-    """An existing search index, and its ``statistics`` as JSON: numbers of rows, partitions and more."""
+    """An existing search index, and its ``statistics`` as JSON: the numbers of rows, partitions and more."""
 
     properties: IndexConfig
     statistics: str
@@ -117,7 +117,7 @@ _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_siz
 
 
 class DatasetSearch:
-    """The calls of a dataset for search."""
+    """The methods of a dataset for search."""
 
     schema: Callable[[], Schema]
     arrow_schema: Callable[[], pa.Schema]
@@ -133,23 +133,23 @@ class DatasetSearch:
         store_position: bool = False,
         base_tokenizer: str = "simple",
     ) -> None:
-        """Index the words of a component, for :meth:`search_fts`; replaces an earlier index.
+        """Index the words of a component for :meth:`search_fts`. Replaces an earlier index.
 
-        Words are found whatever their case and accents, but otherwise as they are written: there are no stems, and no
-        word is left out. Elements without a time on ``time_index`` have no part in it. What is registered later is
-        found, too; :meth:`do_maintenance` with ``optimize_indexes`` takes it into the index.
+        Case and accents are ignored. There is no stemming, and there are no stop words. Elements without a time on
+        ``time_index`` are not indexed. Recordings registered later are found, too; :meth:`do_maintenance` with
+        ``optimize_indexes`` adds them to the index.
 
         Parameters
         ----------
         column
-            The component, whose elements are texts.
+            The component. Its elements must be texts.
         time_index
             The index of the times of results.
         store_position
-            Keep where in a text words are, which phrases need.
+            Store the positions of words, which phrase search needs.
         base_tokenizer
-            How texts become words: ``simple`` at whatever is no letter or digit, ``whitespace`` at white space alone,
-            ``raw`` not at all.
+            How texts are split into words: ``simple`` (at everything except letters and digits), ``whitespace``, or
+            ``raw`` (not split).
 
         Raises
         ------
@@ -162,7 +162,7 @@ class DatasetSearch:
         index.check()
         descriptor, type_ = self._component(column)
         if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
-            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, and no texts")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, not texts")
         choices = {"store_position": store_position, "base_tokenizer": base_tokenizer}
         self._create(StoredIndex(self._elements(descriptor, time_index, pa.string()), index, choices=choices))
 
@@ -176,19 +176,19 @@ class DatasetSearch:
         num_sub_vectors: int = 16,
         distance_metric: VectorDistanceMetricLike = "Cosine",
     ) -> IndexingResult:
-        """Index the vectors of a component, for :meth:`search_vector`; replaces an earlier index.
+        """Index the vectors of a component for :meth:`search_vector`. Replaces an earlier index.
 
         Parameters
         ----------
         column
-            The component: each of its elements is a vector, or each of its lists of numbers is one. All have one
+            The component. Either each element is a vector, or each list of numbers is one. All vectors have the same
             length.
         time_index
-            The index of the times of results. Vectors without a time on it have no part.
+            The index of the times of results. Vectors without a time on it are not indexed.
         target_partition_num_rows
-            How many vectors are in a partition, about; 8,192 by default.
+            The approximate number of vectors in a partition; 8,192 by default.
         num_sub_vectors
-            The parts in which vectors are compressed, a divisor of their length.
+            The number of parts in which vectors are compressed. It must divide their length.
         distance_metric
             The measure of distance.
 
@@ -197,23 +197,23 @@ class DatasetSearch:
         NotFoundError
             There is no such component, or no such index. It is a ``LookupError``.
         ValueError
-            The component holds no vectors, or such of different lengths; or there is no such metric, or it does not go
-            with them.
+            The component has no vectors, or vectors of different lengths; or the metric is unknown or does not fit the
+            vectors.
         """
         metric = VectorDistanceMetric.of(distance_metric)
         rows = _PARTITION_ROWS if target_partition_num_rows is None else target_partition_num_rows
         for option, number in (("target_partition_num_rows", rows), ("num_sub_vectors", num_sub_vectors)):
             check_argument(option, number, int)
             if number < 1:
-                raise UsageError(f"{option} is at least 1, not {number}")
+                raise UsageError(f"{option} must be at least 1, not {number}")
         descriptor, type_ = self._component(column)
         elements = self._elements(descriptor, time_index, self._vectors(descriptor, time_index, type_))
         name, dimension = f"{descriptor.entity_path}:{descriptor.component}", elements.instance.list_size
         is_bytes = elements.instance.value_type == pa.uint8()
         if is_bytes != (metric is VectorDistanceMetric.Hamming):
             raise UsageError(
-                f"{name} holds vectors of {elements.instance.value_type}, which {metric.value} does not compare",
-                hint="Hamming compares those of uint8, and the others those of floating-point numbers.",
+                f"{name} has vectors of {elements.instance.value_type}, which {metric.value} does not support",
+                hint="Hamming needs uint8; the other metrics need floating-point numbers.",
             )
         if not is_bytes and dimension % num_sub_vectors:
             divisor = next(n for n in range(min(16, dimension), 0, -1) if dimension % n == 0)
@@ -232,7 +232,7 @@ class DatasetSearch:
 
     @changing
     def delete_search_indexes(self, column: AnyComponentColumn) -> list[IndexConfig]:
-        """Delete the index of a component, and return what was deleted. Later maintenance removes its files.
+        """Delete the indexes of a component, and return them. Later maintenance removes their files.
 
         Raises ``NotFoundError`` if there is no such component.
         """
@@ -243,18 +243,18 @@ class DatasetSearch:
         return [_config(index) for index in gone]
 
     def search_fts(self, query: str, column: AnyComponentColumn) -> datafusion.DataFrame:
-        """The elements of a component with words of ``query``, those with most of them first.
+        """The elements of a component with words of ``query``, best matches first.
 
         The columns are ``rerun_segment_id``, ``rerun_segment_layer``, ``chunk_id``, the time index, ``instance_id``
-        (the place in the list), ``instance`` (the text) and ``_score``, a BM25 score. What is live in the dataset now
-        is found, whether the index covers it or not; scores of what it does not are reckoned among that alone.
+        (the position in the list), ``instance`` (the text) and ``_score``, a BM25 score. The whole present dataset is
+        searched. Scores of elements outside the index are computed among these elements only.
 
         Raises
         ------
         NotFoundError
-            The component has no index.
+            The component has no search index.
         ValueError
-            Its index is one of vectors.
+            The component has an index of vectors.
         """
         check_argument("query", query, str)
         index = self._index_of(column, TextIndex)
@@ -264,24 +264,24 @@ class DatasetSearch:
         """The ``top_k`` vectors of a component nearest to ``query``, the nearest first.
 
         The columns are those of :meth:`search_fts`, with the vector as ``instance``, and ``_distance``, by the metric
-        of the index. What is live in the dataset now is found, whether the index covers it or not. Below 20,000 vectors
-        nothing is missed; of more, partitions of the index are looked at, and the best of these compared as they are.
+        of the index. The whole present dataset is searched. Up to 20,000 vectors the result is exact. Beyond, only the
+        nearest partitions of the index are searched, and the best candidates are compared uncompressed.
 
         Parameters
         ----------
         query
-            Numbers, as many as vectors have: a list, or an array of numpy or Arrow.
+            The vector: a list, or an array of numpy or Arrow, of the length of the indexed vectors.
 
         Raises
         ------
         NotFoundError
-            The component has no index.
+            The component has no search index.
         ValueError
             ``query`` has another length, or ``top_k`` is less than 1.
         """
         check_argument("top_k", top_k, int)
         if top_k < 1:
-            raise UsageError(f"top_k is at least 1, not {top_k}")
+            raise UsageError(f"top_k must be at least 1, not {top_k}")
         index = self._index_of(column, VectorIndex)
         vector = vector_of(query, index.name, index.elements.instance, shown=index.name)
         return self._search(index, (vector, top_k), "_distance", "ascending", top_k)
@@ -317,7 +317,7 @@ class DatasetSearch:
         """The type of the vectors of a component."""
         number = type_.value_type if any(of(type_) for of in _LISTS) else type_
         if not is_number(number):
-            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, and no vectors")
+            raise UsageError(f"{descriptor.entity_path}:{descriptor.component} holds {type_}, not vectors")
         if pa.types.is_integer(number) and number != pa.uint8():
             number = pa.float32()
         if pa.types.is_fixed_size_list(type_):
@@ -342,7 +342,7 @@ class DatasetSearch:
         if index is None:
             raise NotFoundError(
                 f"Component path '{entity}:{component}' not found among the search indexes",
-                hint="Make one: create_vector_search_index() or create_fts_search_index().",
+                hint="Create one by create_vector_search_index() or create_fts_search_index().",
             )
         if not isinstance(index.index, kind):
             made = "words" if isinstance(index.index, TextIndex) else "vectors"

@@ -32,11 +32,11 @@ from .tokens import Caller
 LOG: Final = logging.getLogger(__name__)
 
 STREAMS: Final = ("stdout", "stderr")
-"""The names that stand for a stream in place of a file."""
+"""The names of streams that can replace a file."""
 MOST_BYTES: Final = 64 * MIB
-"""Bytes of a file of a log, by default; then it is renamed, and a new one begins."""
+"""The default size of a log file in bytes. A larger file is renamed, and a new one begins."""
 MOST_FILES: Final = 10
-"""Files of a log that are kept, by default, with the one that is written."""
+"""The default number of files of a log that are kept, including the current one."""
 _AUDIT: Final = "audit.jsonl"
 _REFUSED: Final = "refused"
 _MOST_WAITING: Final = 1000
@@ -167,7 +167,8 @@ def _cut_half_line(handle: int) -> None:
 class LogOptions:
     """The places of the logs of calls: paths, or the names in :data:`STREAMS`.
 
-    ``audit`` None: into the lake's own folder, or to stderr for a lake in an object store. ``access`` None: nowhere.
+    If ``audit`` is None, the log is in the lake's own folder, or on stderr for a lake in an object store. If ``access``
+    is None, there is no access log.
     """
 
     audit: str | None = None
@@ -179,8 +180,8 @@ class LogOptions:
 class CallLogs:
     """The audit log, and the access log if there is one.
 
-    While the audit log cannot be written, its lines wait in memory, and no call that writes begins. Lines of callers
-    without a valid token are in a separate file next to it, so that many of them do not displace other lines.
+    While the audit log cannot be written, its lines wait in memory, and calls that write are refused. Lines of callers
+    without a valid token go to a separate file, so that they cannot displace other lines.
     """
 
     def __init__(self, audit: LogFile, refused: LogFile | None = None, access: LogFile | None = None) -> None:
@@ -193,7 +194,10 @@ class CallLogs:
 
     @classmethod
     def of(cls, lake: str, options: LogOptions | None = None) -> CallLogs:
-        """The logs of a lake; on stderr where its folder cannot be written. Raises ``UsageError`` for named files."""
+        """The logs of a lake; on stderr if its folder is not writable.
+
+        Raises ``UsageError`` if a named file is not writable.
+        """
         options = options or LogOptions()
         access = None if options.access is None else _opened(options.access, options)
         root = located(lake)
@@ -213,7 +217,7 @@ class CallLogs:
         return cls(audit, refused, access)
 
     def check_writable(self) -> None:
-        """Write the lines that wait. Raises :class:`ProtocolError` if they cannot be written."""
+        """Write the waiting lines. Raises :class:`ProtocolError` if they cannot be written."""
         if not self._waiting:
             return
         with self._lock:
@@ -233,7 +237,7 @@ class CallLogs:
         seconds: float,
         writes: bool,
     ) -> None:
-        """Note the end of a call."""
+        """Log the end of a call."""
         is_refused = status in _REFUSALS or record.is_refused
         if not (writes or is_refused or self._access is not None):
             return
@@ -286,7 +290,7 @@ class CallLogs:
             self._is_told = True
             return False
         if self._is_told:
-            LOG.warning("the audit log %s is written again", self.audit.place)
+            LOG.warning("the audit log %s can be written again", self.audit.place)
         self._is_told = False
         return True
 
@@ -305,7 +309,7 @@ def _opened(place: str, options: LogOptions) -> LogFile:
         raise UsageError(
             f"the log of calls cannot be written: {error.strerror}",
             path=place,
-            hint="--audit-log names another file, or stderr.",
+            hint="Choose another file, or stderr, by --audit-log.",
         ) from error
 
 

@@ -154,7 +154,7 @@ def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessa
             raise invalid("the chunk infos have no column `chunk_key`")
         column = infos["chunk_key"]
         if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
-            raise invalid(f"the column `chunk_key` is {column.type}, and no binary")
+            raise invalid(f"the column `chunk_key` is {column.type}, not binary")
         for first in range(0, len(column), _KEYS_AT_ONCE):  # in few bytes there may be millions of empty ones
             call.check()
             for key in column.slice(first, _KEYS_AT_ONCE).to_pylist():
@@ -534,7 +534,7 @@ def _have_in_all_rows(table: ChunkTable) -> Mask:
 # --- chunks on their way out: their messages as they lie, with the name of their store put before them, and verified
 
 ANSWER_BYTES: Final = MIB
-"""Bytes of chunks that one message has, or one chunk more."""
+"""The bytes of chunks in one message. The last chunk may exceed them."""
 _GAP: Final = 4096
 """Bytes between two chunks that are read with them, rather than the two apart."""
 _CHUNKS_FIELD: Final = b"\x0a"

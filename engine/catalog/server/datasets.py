@@ -137,7 +137,7 @@ def _time_in(message: Any) -> datetime:
     try:
         return datetime.fromtimestamp(message.seconds, UTC).replace(microsecond=message.nanos // 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise invalid(f"`cleanup_before` is no time: {error}") from None
+        raise invalid(f"`cleanup_before` is not a time: {error}") from None
 
 
 def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
@@ -210,7 +210,7 @@ def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
         raise UsageError("no data sources to register")
     choice = _ON_DUPLICATE.get(request.on_duplicate)
     if choice is None:
-        raise invalid(f"on_duplicate is {request.on_duplicate}, which is none of its values")
+        raise invalid(f"on_duplicate is {request.on_duplicate}, which is not a known value")
     for given in request.data_sources:
         if given.typ != _RRD:
             raise invalid("invalid value for field 'rerun.cloud.v1alpha1.DataSourceKind.: enum value unspecified'")
@@ -227,7 +227,7 @@ def _register_with_dataset(lake: Lake, request: Any, call: Call) -> Any:
 def _sources(lake: Lake, given: Any, call: Call) -> list[_Source]:
     """The files of a data source in a request."""
     if given.object_store_config and not isinstance(located(given.storage_url), Path):
-        text = "object stores are opened as this server was told to; leave out `object_store_config`"
+        text = "the server has its own configuration of object stores; omit `object_store_config`"
         raise ProtocolError(Status.UNIMPLEMENTED, text)
     layer = given.layer or BASE_LAYER
     if not given.prefix:
@@ -272,7 +272,7 @@ def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
                     writer.append(store, chunk)
                     segments.add(segment)
                 if writer.position > lake.options.most_upload_bytes:
-                    text = f"chunks of more than {lake.options.most_upload_bytes} bytes are not written by one call"
+                    text = f"one call writes at most {lake.options.most_upload_bytes} bytes of chunks"
                     raise ProtocolError(Status.OUT_OF_RANGE, text)
             writer.finish()
         live = dataset.store_reader().live()
@@ -357,7 +357,7 @@ def _note_layers(call: Call, layers: Sequence[tuple[str | None, ...]], on_duplic
 # the lake tells it, however the one that gave it ended, and nothing is to be kept or cleaned up.
 
 DONE: Final = "task_0000000000000000"
-"""The task of all that succeeded."""
+"""The task id of registrations that have succeeded."""
 
 _FAILED: Final = "task_failed_"
 _LONGEST_TEXT: Final = 8192
@@ -404,7 +404,7 @@ def error_of(task: str) -> str | None:
             return base64.b64decode(task.removeprefix(_FAILED), b"-_", validate=True).decode()
     except ValueError:  # it was cut, or changed
         pass
-    return f"no server of chunkmill gave the task {task[:100]!r}: its outcome is not known"
+    return f"the task {task[:100]!r} is not from a chunkmill server: its outcome is unknown"
 
 
 def tasks_table(ids: Iterable[str]) -> pa.Table:

@@ -110,7 +110,7 @@ def _watch_events(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     There is one kind, and a request that names none asks for all.
     """
     if request.kinds and not any(kind.WhichOneof("kind") == "entry" for kind in request.kinds):
-        raise invalid("watch_events: events of entries are those that are reported")
+        raise invalid("watch_events: only events of entries are supported")
     with lake.events.watched() as events:
         while not call.cancelled():
             try:

@@ -51,12 +51,11 @@ _OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
 class ServiceOptions:
     """The limits of a service.
 
-    ``readable`` are the places, paths or URLs, below which clients may register files and tables, and make tables,
-    beside the catalog's own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the
-    size of the largest file that clients may upload, ``request_memory`` the bytes of memory that all requests together
-    may take, with what they expand to, and ``most_request_bytes`` the size of the largest request. At most
-    ``most_calls`` calls run or wait for a thread, and at most ``most_watchers`` clients watch for events; more are
-    refused at once.
+    Below ``readable`` (paths or URLs) and the catalog's own folder, clients may register files and tables, and create
+    tables; None: anywhere that this process can read and write. ``most_upload_bytes`` is the size of the largest upload
+    of a file, ``most_request_bytes`` that of the largest request. ``request_memory`` are the bytes of memory that all
+    requests together may take, including their expanded content. At most ``most_calls`` calls run or wait for a thread,
+    and at most ``most_watchers`` clients watch for events; more are refused at once.
     """
 
     readable: Sequence[str] | None = ()
@@ -180,7 +179,7 @@ class Lake:
         What a table refers to may be anywhere in the lake, so whoever names a place may read all of it.
         """
         if call.rights.readable is not None:
-            text = "tables at places of the server are for tokens that read everything; leave out the place"
+            text = "only tokens that read everything may choose the place of a table; omit the place"
             raise ProtocolError(Status.PERMISSION_DENIED, text)
         self._check(urls, OWN_FOLDERS)
 
@@ -197,14 +196,16 @@ class Lake:
         own = [] if self.uploads is None else [true_place(str(self.uploads.folder / n)) for n in call.rights.readable]
         for url in places:
             if not any(is_below(true_place(url), folder) for folder in own):
-                text = f"the token registers what lies in uploads/NAME of what it may read, and not {url[:500]!r}"
+                text = (
+                    f"the token may only register files in uploads/NAME for a NAME that it may read, not {url[:500]!r}"
+                )
                 raise ProtocolError(Status.PERMISSION_DENIED, text)
 
     def check_key(self, key: str, call: Call) -> None:
         """Raise :class:`ProtocolError` if the caller may not upload a file of this key."""
         name, slash, _ = key.partition("/")
         if call.rights.writable is not None and not (slash and call.rights.writes(name)):
-            text = "the token uploads files whose keys begin with NAME/ of what it may write"
+            text = "the token may only upload keys that begin with NAME/ for a NAME that it may write"
             raise ProtocolError(Status.PERMISSION_DENIED, text)
 
     def _check(self, urls: Iterable[str], own: Iterable[str]) -> None:
@@ -213,13 +214,13 @@ class Lake:
         closed = [true_place(f"{self._root.rstrip('/')}/{name}") for name in own]
         for url in urls:
             if "\0" in url:
-                raise invalid(f"{url[:500]!r} is no path, nor a URL")
+                raise invalid(f"{url[:500]!r} is neither a path nor a URL")
             place = true_place(url)
             if roots is not None and not any(is_below(place, root) for root in roots):
-                text = f"this server does not open {url[:500]!r}: it lies in no folder that --allow names"
+                text = f"this server does not open {url[:500]!r}: it is not below a folder of --allow"
                 raise ProtocolError(Status.PERMISSION_DENIED, text)
             if any(is_below(place, folder) for folder in closed):
-                text = f"this server does not open {url[:500]!r}: the lake has that folder for itself"
+                text = f"this server does not open {url[:500]!r}: that is a folder of the lake itself"
                 raise ProtocolError(Status.PERMISSION_DENIED, text)
 
 
@@ -250,7 +251,7 @@ class StoredLayer(NamedTuple):
 def parsed_key(key: bytes | None) -> tuple[LayerKey, int]:
     """The layer and the row of a key. Raises :class:`ProtocolError`."""
     if key is None or len(key) != _KEY.size:
-        raise invalid("a chunk key is none that this server made")
+        raise invalid("a chunk key is not from this server")
     dataset, digest, row = _KEY.unpack(key)
     return (dataset, digest), row
 
@@ -315,7 +316,7 @@ class ServedLayers:
                     by_digest[id_] = {layer.entry.manifest_digest: layer for layer in newest}
                 layer = by_digest[id_].get(digest.hex())
             if layer is None:
-                text = f"dataset '{EntryId(id_.hex())}' has no such chunk any more; query it again for the present ones"
+                text = f"dataset '{EntryId(id_.hex())}' has no such chunk any more; repeat the query"
                 raise ProtocolError(Status.NOT_FOUND, text)
             layers.append(layer)
         return layers
@@ -447,7 +448,7 @@ _LOOK_SECONDS: Final = 0.5
 """How often it is looked whether entries came or went, by whatever process."""
 
 Events = queue.SimpleQueue[tuple[str, EntryId, str]]
-"""What happened to an entry, its id, and its name."""
+"""The kind of an event, and the id and name of its entry."""
 
 
 class EntryEvents:
@@ -467,7 +468,7 @@ class EntryEvents:
         events = Events()
         with self._lock:
             if len(self._watchers) >= self._most:
-                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{self._most} clients watch already")
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, f"{self._most} clients already watch for events")
             if not self._is_looking:
                 self._seen = self._entries()
                 threading.Thread(target=self._look, name="chunkmill-serve-events", daemon=True).start()
@@ -490,7 +491,7 @@ class EntryEvents:
             try:
                 now = self._entries()
             except (ChunkmillError, OSError) as error:  # the next look reports what this one missed
-                _LOG.warning("who watches for entries is not told of any: %s", error)
+                _LOG.warning("events of entries cannot be sent to clients: %s", error)
                 continue
             events = [("entry_created", id_, now[id_]) for id_ in sorted(now.keys() - self._seen.keys(), key=str)]
             gone = sorted(self._seen.keys() - now.keys(), key=str)

@@ -29,7 +29,7 @@ from .tokens import decoded, load_jwt
 LOG: Final = logging.getLogger(__name__)
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""What may sign tokens: public keys alone verify them."""
+"""The accepted signature algorithms, all of which use public keys."""
 _DEFAULT: Final = ("RS256", "ES256")
 _LONGEST_TOKEN: Final = 16 * 1024
 _MOST_BYTES: Final = MIB
@@ -48,11 +48,11 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class IssuerOptions:
-    """The demands of a server on the tokens of an issuer.
+    """The requirements of a server for tokens of an issuer.
 
-    ``jwks`` is the URL of its keys, or a file with them. ``subject`` names the claim with the name of the caller,
-    ``groups`` that with its groups, by a path with dots if it is inside another; ``permissions`` are what each group
-    permits, ``*`` all callers, as :meth:`Rights.of` takes them.
+    ``jwks`` is the URL or the file of its keys. ``subject`` names the claim with the caller's name, and ``groups`` the
+    claim with the caller's groups; dots name a claim inside another. ``permissions`` maps a group, or ``*`` for all
+    callers, to permissions for :meth:`Rights.of`.
     """
 
     issuer: str
@@ -100,7 +100,7 @@ def _check_place(place: str, path: Path) -> None:
     url = urlsplit(place)
     if url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK) or not url.scheme:
         return
-    raise UsageError(f"keys of an issuer come by https or from a file, not from {place[:200]!r}", path=str(path))
+    raise UsageError(f"keys of an issuer must be at an https URL or in a file, not at {place[:200]!r}", path=str(path))
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Issuer:
         self._keys = Keys(place, lambda: _fetched(place) if "://" in place else Path(place).read_bytes())
 
     def verified(self, given: str) -> tuple[Mapping[str, Any], list[str]]:
-        """The claims of a token, with its subject as ``sub``, and what they permit. Raises :class:`ProtocolError`."""
+        """The claims of a token, with its subject as ``sub``, and its rights. Raises :class:`ProtocolError`."""
         jwt = load_jwt()
         if len(given) > _LONGEST_TOKEN:
             raise _refused("malformed token")
@@ -137,7 +137,7 @@ class Issuer:
             raise _refused("malformed token")
         key = self._keys.find(id_)
         if key is None or key.algorithm not in (None, algorithm):
-            raise _refused("the token is signed by no key of the issuer")
+            raise _refused("the token is not signed by a key of the issuer")
         claims = decoded(
             given,
             key.key,
@@ -238,7 +238,7 @@ def keys_in(data: bytes) -> dict[str | None, PublicKey]:
     listed = json.loads(data)
     listed = listed.get("keys") if isinstance(listed, dict) else None
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
-        raise ValueError(f"this is no JWKS of at most {_MOST_KEYS} keys")
+        raise ValueError(f"this is not a JWKS with at most {_MOST_KEYS} keys")
     found: dict[str | None, PublicKey] = {}
     for given in listed:
         if not isinstance(given, dict) or given.get("kty") not in ("RSA", "EC", "OKP"):
@@ -253,7 +253,7 @@ def keys_in(data: bytes) -> dict[str | None, PublicKey]:
         if given["kty"] != "RSA" or key.key_size >= _LEAST_BITS:
             found[id_ if isinstance(id_, str) else None] = PublicKey(key, algorithm)
     if not found:
-        raise ValueError("there is no public key in it that signs")
+        raise ValueError("it has no public key for signatures")
     return found
 
 

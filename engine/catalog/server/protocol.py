@@ -55,14 +55,14 @@ from ...rrd import (
 from ..entries import EntryId
 
 SERVICE: Final = "rerun.cloud.v1alpha1.RerunCloudService"
-"""The name of the service, which begins the path of each method."""
+"""The name of the service. The path of each method begins with it."""
 
 _class_of: Final = message_classes(Path(__file__).with_name("messages.binpb").read_bytes())
 _LONGEST_TEXT: Final = 6000
 _NANOSECONDS: Final = 1_000_000_000
 
 MOST_UNCOMPRESSED: Final = 512 * MIB
-"""Bytes that a part of a client may expand to."""
+"""The most bytes to which a part of a request may expand."""
 _MOST_RATIO: Final = 255
 _BY_ARROW: Final = MIB
 _LARGE: Final = 16 * MIB
@@ -103,8 +103,8 @@ class Status(IntEnum):
 class ProtocolError(Exception):
     """The end of a call with a status other than ``OK``, and a text for the client, cut if long.
 
-    The text is sent in a header. gRPC clients accept at most 8 KiB, percent-encoded, and would otherwise report that
-    instead of the error.
+    The text is sent in a header. gRPC clients accept at most 8 KiB, percent-encoded, and report a longer header instead
+    of the error.
     """
 
     def __init__(self, code: Status, text: str) -> None:
@@ -124,7 +124,7 @@ def invalid(text: str) -> ProtocolError:
 
 
 class Kind(Enum):
-    """The number of messages that go each way."""
+    """The number of requests and of responses."""
 
     UNARY = "unary"
     """One request, one response."""
@@ -135,20 +135,20 @@ class Kind(Enum):
 
 
 class Need(Enum):
-    """The right that a call needs; each is of the caller's :class:`Rights`."""
+    """The right that a call needs, from the caller's :class:`Rights`."""
 
     NOTHING = "nothing"
-    """It is about the server, and any caller with some right may call it."""
+    """The call is about the server; any caller with some right may call it."""
     LIST = "list"
-    """It answers about all entries, of which a caller sees those that it may read."""
+    """The call lists entries; a caller sees those that it may read."""
     READ = "read"
     """To read the entry that the call names."""
     WRITE = "write"
     """To write the entry that the call names."""
     CREATE = "create"
-    """To write the entry that it makes, by its name."""
+    """To write the entry that the call creates, by its name."""
     WRITE_SOME = "write some"
-    """To write some entry: the call changes none by itself."""
+    """To write at least one entry. The call itself changes none."""
     WRITE_ALL = "write all"
     """To write every entry."""
 
@@ -167,9 +167,9 @@ class Rights:
 
     @classmethod
     def of(cls, permissions: Iterable[Any], *, read_only: bool = False) -> Rights:
-        """The rights that permissions give: ``read`` and ``write`` of everything, ``read:NAME`` and ``write:NAME``.
+        """The rights of permissions: ``read`` and ``write`` of everything, ``read:NAME`` and ``write:NAME``.
 
-        Whoever writes an entry reads it. Anything else permits nothing.
+        Permission to write includes reading. Other texts permit nothing.
 
         >>> Rights.of(["read:drives", "write:labels"]).reads("labels")
         True
@@ -180,21 +180,21 @@ class Rights:
         return cls(readable, frozenset() if read_only else writable)
 
     def reads(self, name: str) -> bool:
-        """Return whether the caller may read the entry of a name."""
+        """Return whether the caller may read the entry with this name."""
         return self.readable is None or name in self.readable
 
     def writes(self, name: str) -> bool:
-        """Return whether the caller may write the entry of a name."""
+        """Return whether the caller may write the entry with this name."""
         return self.writable is None or name in self.writable
 
     @property
     def can_read(self) -> bool:
-        """Whether there is anything that the caller may read."""
+        """Whether the caller may read some entry."""
         return self.readable is None or bool(self.readable)
 
     @property
     def can_write(self) -> bool:
-        """Whether there is anything that the caller may write."""
+        """Whether the caller may write some entry."""
         return self.writable is None or bool(self.writable)
 
 
@@ -260,12 +260,13 @@ class _Holder:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a method: all that its handler gets beside the request.
+    """A call of a method: the data of a handler beside the request.
 
-    ``headers`` are by lower-case names; those that end with ``-bin`` have bytes. ``deadline`` is a time of
-    ``time.monotonic()``. ``is_active`` says whether the client still waits. ``peer`` is the client's address,
-    ``subject`` its name in its token, whose id is ``token_id``. ``rights`` are those of the caller, ``need`` is that of
-    the method. ``claim`` claims memory as ``MemoryBudget.claim`` does, None: of no budget.
+    ``headers`` are by lower-case names; names that end with ``-bin`` have bytes. ``deadline`` is a time of
+    ``time.monotonic()``. ``is_active`` returns whether the client still waits. ``peer`` is the client's address,
+    ``subject`` its name in the token, ``token_id`` the id of the token. ``rights`` are the rights of the caller,
+    ``need`` is the right that the method needs. ``claim`` claims memory like ``MemoryBudget.claim``; None: without a
+    budget.
     """
 
     headers: Mapping[str, str | bytes] = field(default_factory=dict)
@@ -281,18 +282,18 @@ class Call:
 
     @property
     def entry_id(self) -> EntryId | None:
-        """The id of the entry in the headers, or None. Raises :class:`ProtocolError` for an invalid one."""
+        """The id of the entry in the headers, or None. Raises :class:`ProtocolError` for an invalid id."""
         text = self._text(ENTRY_ID_HEADER)
         if not text:
             return None
         try:
             return EntryId(text)
         except (TypeError, ValueError):
-            raise invalid(f"the '{ENTRY_ID_HEADER}' header is no entry id: {text[:64]!r}") from None
+            raise invalid(f"the '{ENTRY_ID_HEADER}' header is not an entry id: {text[:64]!r}") from None
 
     @property
     def entry_name(self) -> str | None:
-        """The name in the headers in place of an entry's id, or None."""
+        """The name of the entry, if the headers have it instead of an id, or None."""
         return self._text(ENTRY_NAME_HEADER) or None
 
     @property
@@ -301,11 +302,11 @@ class Call:
         return self._text(CLIENT_VERSION_HEADER)
 
     def cancelled(self) -> bool:
-        """Whether no client waits for an answer any more."""
+        """Whether the client has stopped waiting for an answer."""
         return (self.deadline is not None and time.monotonic() > self.deadline) or not self.is_active()
 
     def check(self) -> None:
-        """Raise :class:`ProtocolError` if no client waits any more; long handlers call it now and then."""
+        """Raise :class:`ProtocolError` if the client has stopped waiting. Long handlers call this from time to time."""
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise ProtocolError(Status.DEADLINE_EXCEEDED, "the deadline of the call has passed")
         if not self.is_active():
@@ -318,11 +319,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A call of the protocol: its messages, and the function that answers it.
+    """A method of the protocol: its messages, and the function that answers it.
 
     ``request`` and ``response`` are classes with ``FromString`` and ``SerializeToString``. ``handler`` takes a request
-    (of an upload, an iterator of them) and the call, and gives a response (of a stream, an iterator of them). It runs
-    in any thread. ``need`` is the right that a caller needs, ``waits`` says that it sleeps until something happens.
+    and the call, and returns a response; an upload takes an iterator of requests, a stream returns an iterator of
+    responses. It runs in any thread. ``need`` is the right that a caller needs. ``waits``: the handler sleeps until an
+    event.
     """
 
     name: str
@@ -335,7 +337,7 @@ class Method:
 
     @property
     def writes(self) -> bool:
-        """Whether it needs a right to write."""
+        """Whether the method needs a right to write."""
         return self.need.writes
 
     @property
@@ -382,7 +384,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
 
 
 def protocol_error(error: BaseException) -> ProtocolError:
-    """The status for an error of a handler; an unforeseen error sends no detail.
+    """The status for an error of a handler. Unexpected errors send no detail.
 
     >>> from chunkmill import NotFoundError
     >>> protocol_error(NotFoundError("No dataset found with name 'x'")).code
@@ -462,7 +464,7 @@ def schema_in(message: Any) -> pa.Schema:
         check_columns(head)
         return pa.ipc.read_schema(head)
     except ARROW_ERRORS as error:
-        raise invalid(f"the schema is no Arrow schema: {error}") from error
+        raise invalid(f"the schema is not an Arrow schema: {error}") from error
 
 
 def part_of(rows: pa.Table | pa.RecordBatch) -> Any:
@@ -513,7 +515,7 @@ def rows_in(part: Any, call: Call | None = None) -> pa.Table:
         raise invalid(str(error)) from error
     twice = next((name for name, count in Counter(batch.schema.names).items() if count > 1), None)
     if twice is not None:
-        raise invalid(f"the part has two columns of the name {twice!r}")
+        raise invalid(f"the part has two columns with the name {twice!r}")
     return pa.Table.from_batches([batch])
 
 
@@ -527,10 +529,10 @@ def _expanded(part: Any, call: Call) -> pa.Buffer:
         payload: bytes = part.payload
         return _claimed(call, len(payload)).over(payload)
     if part.compression != int(Compression.LZ4):
-        raise invalid(f"the part has compression {part.compression}; 1 (none) and 2 (LZ4) are those there are")
+        raise invalid(f"the part has compression {part.compression}; only 1 (none) and 2 (LZ4) are known")
     size, payload = part.uncompressed_size, part.payload
     if size > MOST_UNCOMPRESSED or size > len(payload) * _MOST_RATIO:
-        raise invalid(f"the part of {len(payload):,} bytes says that it expands to {size:,}")
+        raise invalid(f"the part of {len(payload):,} bytes declares an expanded size of {size:,}")
     claim = _claimed(call, size + len(payload))
     if size < _BY_ARROW:
         return claim.over(_expanded_block(payload, size))
@@ -542,7 +544,7 @@ def _expanded_block(block: bytes, size: int) -> bytes:
     try:
         data: bytes = lz4.block.decompress(block, uncompressed_size=size)
     except (lz4.block.LZ4BlockError, ValueError) as error:
-        raise invalid(f"the part is no LZ4 block: {error}") from error
+        raise invalid(f"the part is not an LZ4 block: {error}") from error
     if len(data) != size:
         raise invalid(f"the part expands to {len(data):,} bytes instead of {size:,}")
     return data
@@ -564,7 +566,7 @@ def _expanded_large(block: bytes, size: int) -> pa.Buffer:
     try:
         return codec.decompress(block, decompressed_size=size)
     except OSError as error:
-        raise invalid(f"the part is no LZ4 block: {error}") from error
+        raise invalid(f"the part is not an LZ4 block: {error}") from error
 
 
 def _expanded_within(data: pa.Buffer, size: int, call: Call) -> pa.Buffer:

@@ -41,7 +41,7 @@ LOG: Final = logging.getLogger(__name__)
 # --- memory
 
 MEMORY_BUDGET: Final = 1280 * MIB
-"""Bytes by default: a part may expand to 512 MiB, beside its request of 256, and an eighth is left to small ones."""
+"""The default in bytes: enough for a part of 512 MiB in a request of 256 MiB, and an eighth for small requests."""
 _SMALL: Final = 16 * MIB
 """Bytes up to which a claim may use all of a budget, and does not wait behind larger ones."""
 _TINY: Final = MIB // 16
@@ -201,7 +201,7 @@ class ServeMetrics:
         self._bytes = Counter(f"{_PREFIX}_sent_bytes", "Bytes of messages that were sent.", registry=self.registry)
         self._stalled = Counter(
             f"{_PREFIX}_stalled",
-            "Calls and connections that were ended as their client stalled.",
+            "Calls and connections that were ended because their client stalled.",
             registry=self.registry,
         )
 
@@ -351,7 +351,7 @@ class Reception:
                     message = method.request.FromString(data)
                 except DecodeError:
                     name = method.request.DESCRIPTOR.name
-                    raise invalid(f"the request is no {name}") from None
+                    raise invalid(f"the request is not a {name}") from None
                 del data  # the message has a copy of it
                 yield message
                 del message
@@ -403,7 +403,7 @@ def _check_was_asked(method: Method, caller: Caller, call: Call) -> None:
     """Raise if a handler forgot to ask whether its caller may use the entry: better no answer than one too many."""
     names = caller.rights.writable if method.writes else caller.rights.readable
     if method.need in _OF_AN_ENTRY and names is not None and not call.record.is_checked:
-        raise ProtocolError(Status.INTERNAL, f"{method.name} answers about an entry without asking for rights")
+        raise ProtocolError(Status.INTERNAL, f"{method.name} did not check rights to an entry")
 
 
 def _answers(method: Method, requests: Iterator[Any], call: Call) -> Iterator[bytes]:

@@ -21,11 +21,11 @@ from urllib.parse import unquote
 LOG: Final = logging.getLogger(__name__)
 
 STALL_SECONDS: Final = 45.0
-"""A client that takes nothing of what waits for it for so long has stalled, and its connection ends."""
+"""If a client reads nothing of its waiting data for this time, its connection ends."""
 HEADER_SECONDS: Final = 10.0
-"""The time for a client's greeting, and for each whole header, however steadily its bytes come."""
+"""The time limit for a client's preface, and for each whole header, even if bytes keep arriving."""
 MOST_OF_CLIENT: Final = 256
-"""Connections that one client may have at once."""
+"""The most simultaneous connections of one client."""
 _MOST_CONNECTIONS: Final = 4000
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HELLO: Final = 0x16
@@ -352,13 +352,18 @@ class Relay:
         except BlockingIOError:
             return
         except OSError as error:
-            LOG.warning("a connection could not be taken: %s", error.strerror)
+            LOG.warning("a connection could not be accepted: %s", error.strerror)
             time.sleep(0.05)  # without handles for it, it would come again at once
             return
         name = client_of(address[0])
         of_client = self._of_clients[name]
         if len(self._connections) >= _MOST_CONNECTIONS or of_client >= self._most_of_client:
-            LOG.warning("a connection of %s is refused: it has %d of all %d", name, of_client, len(self._connections))
+            LOG.warning(
+                "a connection of %s is refused: this client has %d of %d connections",
+                name,
+                of_client,
+                len(self._connections),
+            )
             client.close()
             return
         client.setblocking(False)

@@ -28,7 +28,7 @@ from .protocol import ENTRY_ID_HEADER, SERVICE, RrdManifest, cloud, entry_id_of,
 try:
     import grpc
 except ImportError as failure:
-    raise MissingExtraError("served datasets are read by grpcio", hint=extra_command("serve")) from failure
+    raise MissingExtraError("served datasets need the package grpcio", hint=extra_command("serve")) from failure
 
 _SCHEMES: Final = {"rerun+http": False, "rerun+https": True, "rerun": True}
 _AGAIN: Final = frozenset((grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED))
@@ -51,10 +51,9 @@ _RECENT: Final[Recent[ChunkData]] = Recent(128 * MIB, 16 * MIB)
 class ServedDataset:
     """A dataset of a served catalog (``chunkmill serve``), as a source of samples for training.
 
-    It gives the same samples as the dataset itself, and fetches only the chunks that samples need. A pinned source
-    does not change when more is registered later. If a call fails because the server or the network is down, it is
-    repeated for some time, and samples continue at the same position. It can be pickled; each process has its own
-    connection.
+    It gives the same samples as the dataset itself, and fetches only the chunks that samples need. Later registrations
+    do not change a pinned source. If a call fails because the server or the network is down, it is repeated for some
+    time, and samples continue at the same position. It can be pickled; each process has its own connection.
 
     Parameters
     ----------
@@ -63,16 +62,16 @@ class ServedDataset:
     name
         The name of the dataset.
     token
-        The token for the server, by default that of the environment variable ``REDAP_TOKEN``.
+        The token for the server, by default the environment variable ``REDAP_TOKEN``.
     certificates
-        A file of certificates in PEM that are trusted, by default those that gRPC trusts.
+        A PEM file of trusted certificates, by default those of gRPC.
     retry_seconds
-        How long a call is made again.
+        How long to retry a failed call.
 
     Raises
     ------
     ValueError
-        The address is none.
+        ``url`` is not such an address.
 
     Examples
     --------
@@ -89,12 +88,15 @@ class ServedDataset:
     def __post_init__(self) -> None:
         scheme, _, address = self.url.partition("://")
         if scheme not in _SCHEMES or not address.strip("/"):
-            raise UsageError(f"{self.url!r} is no address of a server", hint="It is like rerun+http://127.0.0.1:51234.")
+            raise UsageError(
+                f"{self.url!r} is not the address of a server",
+                hint="Give an address such as rerun+http://127.0.0.1:51234.",
+            )
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments as the server has them now.
+        """The columns of a query result, and the present segments on the server.
 
-        Raises ``NotFoundError`` where there is no such dataset, ``UnreachableError`` where nobody answers.
+        Raises ``NotFoundError`` if there is no such dataset, ``UnreachableError`` if the server does not answer.
         """
         id_ = self._id()
         parts = self.call("ScanSegmentTable", cloud("ScanSegmentTableRequest")(columns=["rerun_segment_id"]), id_)
@@ -120,11 +122,11 @@ class ServedDataset:
     def _segment(self, id_: str, segment_id: str) -> ServedSegment:
         answers = self.call("GetRrdManifest", cloud("GetRrdManifestRequest")(segment_id={"id": segment_id}), id_)
         if len(answers) != 1:
-            raise ReadError(f"{self.url} has {len(answers)} manifests of segment {segment_id!r}, and not one")
+            raise ReadError(f"{self.url} returned {len(answers)} manifests of segment {segment_id!r} instead of one")
         return ServedSegment(self, id_, segment_id, answers[0].rrd_manifest.SerializeToString())
 
     def call(self, name: str, request: Any, id_: str | None) -> list[Any]:
-        """All answers of a call. It is made again from its beginning where the connection fails."""
+        """All answers of a call. If the connection fails, the call is repeated from its beginning."""
         end = time.monotonic() + self.retry_seconds
         pause = 0.05
         data = request.SerializeToString()
@@ -138,7 +140,7 @@ class ServedDataset:
                 if time.monotonic() + pause > end:
                     raise UnreachableError(
                         f"{self.url} does not answer: {code.name}, {text}",
-                        hint="Go on from the state of the job when it is there again.",
+                        hint="Continue from the state of the job when the server answers again.",
                         transient=True,
                     ) from error
             time.sleep(pause)
@@ -173,11 +175,11 @@ class ServedDataset:
 
 def _own_error(code: grpc.StatusCode, text: str) -> Exception:
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return UsageError(text, hint="Give a token that the server takes: chunkmill serve tells how it is made.")
+        return UsageError(text, hint="Give a token of `chunkmill serve token`.")
     if code is grpc.StatusCode.NOT_FOUND:
         return ReadError(
-            f"{text}; it was there when the source was made",
-            hint="The dataset was changed, and its old version removed: make the source anew, and begin again.",
+            f"{text}; it existed when the source was created",
+            hint="The dataset has changed, and its old version was removed. Create the source again, and restart.",
         )
     return ReadError(text)
 
@@ -291,7 +293,7 @@ class ServedChunks:
             try:
                 payload = lz4.block.decompress(payload, uncompressed_size=message.uncompressed_size)
             except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
-                raise ReadError(f"the server sent a chunk that is no LZ4 block: {error}", path=self.path) from error
+                raise ReadError(f"the server sent a chunk that is not an LZ4 block: {error}", path=self.path) from error
         batch = decode_batch(payload, path=self.path, offset=None, what="a chunk")
         (chunk,) = Chunk.from_record_batch(batch)
         data: ChunkData = chunk.data

@@ -21,7 +21,7 @@ _MODULES: Final = (chunks, datasets, entries, properties, tables, uploads, sys.m
 """Modules whose functions answer calls."""
 
 FEATURES: Final = ("per_segment_index_values",)
-"""The capability in ``Version``: queries may come with index values of their own for each segment."""
+"""The capability in ``Version``: queries may have separate index values for each segment."""
 _PACKAGE: Final = "chunkmill"
 _NUMBERS: Final = re.compile(r"\d+")
 _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
@@ -32,10 +32,7 @@ _MOST_TESTED: Final = 32 * MIB
 
 
 class CatalogService:
-    """The catalog service over a catalog: its methods by their paths.
-
-    ``catalog`` is a client, or the place that one opens.
-    """
+    """The catalog service of a catalog: its methods by their paths. ``catalog`` is a client, or a path or URL."""
 
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions | None = None) -> None:
         self.options = options or ServiceOptions()

@@ -77,11 +77,11 @@ def _url_in(lake: Lake, details: Any, call: Call) -> str:
     if details.type_url.rpartition("/")[2] == _SYSTEM[1:]:
         raise invalid("System tables cannot be registered")
     if details.type_url.rpartition("/")[2] != _LANCE[1:]:
-        raise invalid(f"tables of the kind {details.type_url[:200]!r} are not known; LanceTable is the one there is")
+        raise invalid(f"tables of the kind {details.type_url[:200]!r} are not known; the only kind is LanceTable")
     try:
         url: str = cloud("LanceTable").FromString(details.value).table_url
     except DecodeError:
-        raise invalid("the provider details are no LanceTable") from None
+        raise invalid("the provider details are not a LanceTable") from None
     lake.check_tables([url], call)
     return url
 
@@ -158,7 +158,7 @@ def _write_table(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
     modes = {_APPEND: table.append, _OVERWRITE: table.overwrite, _REPLACE: table.upsert, _UPDATE: table.update_rows}
     written = modes.get(mode)
     if written is None:
-        raise invalid(f"insert mode {mode} is none of those that there are")
+        raise invalid(f"insert mode {mode} is unknown")
     written(pa.RecordBatchReader.from_batches(head.schema, batches()))
     snapshot = table.snapshot()
     call.record.changed.update(mode=_MODES[mode], sent_rows=count, rows=snapshot.count(), version=snapshot.version)
@@ -191,7 +191,7 @@ def _difference(first: pa.Table, other: pa.Table) -> str:
         for name in own.keys() & others.keys()
         if own[name].type != others[name].type
     ]
-    return ", ".join(sorted(differences)) or "their order, or what is said of them beside their types"
+    return ", ".join(sorted(differences)) or "the order or the metadata differs"
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:
@@ -214,7 +214,7 @@ _TOP_K: Final = 10
 """The number of results of a vector query without a limit."""
 _ROWS: Final = 65_536
 """Rows of a message."""
-_WITHOUT_BTREES: Final = "indexes of words and of vectors are made here, and none of plain values"
+_WITHOUT_BTREES: Final = "only indexes of words and of vectors are supported, not of plain values"
 
 
 @answers("CreateIndex", need=Need.WRITE)
@@ -224,7 +224,7 @@ def _create_index(lake: Lake, request: Any, call: Call) -> Any:
     column, time_index = _column_in(config), config.time_index.timeline.name
     if any(index.column == column for index in dataset.list_search_indexes()):
         raise AlreadyExistsError(
-            f"Index '{column}' already exists", hint="Delete it first, or let maintenance bring it up to date."
+            f"Index '{column}' already exists", hint="Delete the index first, or update it by maintenance."
         )
     kind = config.properties.WhichOneof("props")
     if kind == "inverted":
@@ -273,7 +273,7 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     column, query = _column_in(request), rows_in(request.query, call)
     scan = request.scan_parameters
     if scan.filter or scan.order_by:
-        text = "results of a search come in the order of their scores, and are filtered by who asks"
+        text = "search results are ordered by their scores; filter them on the client"
         raise ProtocolError(Status.UNIMPLEMENTED, text)
     if query.num_columns != 1 or not query.num_rows:
         raise UsageError("Query must have exactly one row and one column")
@@ -281,7 +281,7 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     if kind == "inverted":
         words = query.column(0)[0].as_py()
         if not isinstance(words, str):
-            raise UsageError(f"words are searched by a text, and the query has {query.column(0).type}")
+            raise UsageError(f"a word search needs a text, but the query has {query.column(0).type}")
         results = dataset.search_fts(words, column)
     elif kind == "vector":
         chosen = request.properties.vector
@@ -290,7 +290,7 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     elif kind == "btree":
         raise ProtocolError(Status.UNIMPLEMENTED, _WITHOUT_BTREES)
     else:
-        raise UsageError("the query says no kind of index")
+        raise UsageError("the query names no kind of index")
     rows = projected(results.to_arrow_table(), scan.columns)
     rows = rows.slice(max(scan.limit_offset, 0))
     if scan.HasField("limit_len"):
@@ -312,7 +312,7 @@ def _choices_in(config: Any) -> dict[str, Any]:
     vector = config.properties.vector
     metric = _METRICS.get(vector.distance_metrics)
     if metric is None:
-        raise UsageError(f"distance metric {vector.distance_metrics} is none of those that there are")
+        raise UsageError(f"distance metric {vector.distance_metrics} is unknown")
     choices: dict[str, Any] = {"distance_metric": metric}
     for name in ("num_sub_vectors", "target_partition_num_rows"):
         if vector.HasField(name):

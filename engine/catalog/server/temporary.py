@@ -26,40 +26,39 @@ _GRACE_SECONDS: Final = 1.0
 
 
 class Server:
-    """A catalog that lives until it is shut down.
-
-    ::
+    """A catalog that exists until its shutdown::
 
         with Server() as server:
             dataset = server.client().create_dataset("drives")
 
-    :meth:`client` gives one that reads and writes the folder itself, in this process or another. With a ``port`` the
-    catalog is served there, too, for Rerun's SDK and viewer, which open :meth:`url`; it needs the extra ``serve``.
+    :meth:`client` returns a client that reads and writes the folder directly. With a ``port`` the catalog is also
+    served at :meth:`url`, for Rerun's SDK and viewer; this needs the extra ``serve``.
 
     Parameters
     ----------
     host
-        The address that the port is opened at. By default this machine alone can call; with an address that others
-        reach each call needs a token of ``chunkmill serve token``.
+        The address of the port. By default only this machine can call. At an address that other machines reach, each
+        call needs a token of ``chunkmill serve token``.
     port
-        The port to open, 0: any that is free. By default none is opened.
+        The port to open; 0: any free port. By default no port is opened.
     datasets
-        Datasets to make, by their names: of each a folder, all of whose RRDs are registered, or a list of RRDs.
+        Datasets to create, by name: for each a list of RRDs, or a folder whose RRDs are all registered.
     tables
-        Tables of Lance to register, by their names.
+        Lance tables to register, by name.
     addr
         The deprecated name of ``host``.
     folder
-        Where the catalog is, and stays. By default it is a temporary folder, which goes when the server is shut down.
+        The folder of the catalog, which is kept. By default a temporary folder, which is removed at the shutdown.
     allow
-        Folders and URLs below which clients of the port may register files and tables, beside the catalog's own.
+        Folders and URLs, beside the catalog's own folder, below which clients of the port may register files and
+        tables.
 
     Raises
     ------
     ImportError
-        A port is given, and the package ``grpcio`` or ``uvicorn`` is not installed.
+        A port is given, but the package ``grpcio`` or ``uvicorn`` is not installed.
     ValueError
-        A path in ``datasets`` is none of these, or the port is taken.
+        A path in ``datasets`` is neither a folder nor an RRD, or the port is taken.
     """
 
     def __init__(
@@ -95,14 +94,14 @@ class Server:
             raise
 
     def url(self) -> str:
-        """The address of the port for Rerun's client; without a port the place for a client in this process."""
+        """The address of the port for Rerun's client; without a port the folder for a client in this process."""
         if self._folder is None:
             raise RuntimeError("the server was shut down")
         return self._folder if self._running is None else self._running.url
 
     @replaced_by("url")
     def address(self) -> str:
-        """The same as :meth:`url`, under its earlier name."""
+        """The earlier name of :meth:`url`."""
         return self.url()
 
     def host(self) -> str:
@@ -116,11 +115,11 @@ class Server:
         return CatalogClient(self._folder)
 
     def is_running(self) -> bool:
-        """Whether the server was not shut down yet."""
+        """Whether the server has not been shut down."""
         return self._folder is not None
 
     def shutdown(self) -> None:
-        """Shut down, and remove a temporary folder. Raises ``RuntimeError`` if it was shut down before."""
+        """Shut down, and remove a temporary folder. Raises ``RuntimeError`` if it was already shut down."""
         if self._folder is None:
             raise RuntimeError("the server is not running")
         self._remove()

@@ -37,14 +37,16 @@ _ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 def secret_place(lake: str) -> Path:
-    """The file with the secret of a lake, in a folder out of its clients' reach.
+    """The file with the secret of a lake, in a folder that its clients cannot reach.
 
-    Where it was right in the lake's folder it is moved, and tokens stay valid. Raises ``UsageError`` for a lake in an
+    A secret directly in the lake's folder is moved there; tokens stay valid. Raises ``UsageError`` for a lake in an
     object store.
     """
     place = located(lake)
     if not isinstance(place, Path):
-        raise UsageError("a lake in an object store keeps no secret", path=lake, hint="Name a file by --secret-file.")
+        raise UsageError(
+            "a lake in an object store cannot store the secret", path=lake, hint="Give a file by --secret-file."
+        )
     earlier, now = place / _EARLIER_NAME, place / SECRETS / _SECRET_NAME
     if earlier.exists() and not now.exists():
         try:
@@ -63,7 +65,7 @@ def secret_of(path: Path, *, make: bool) -> bytes:
     Raises
     ------
     UsageError
-        The secret is missing or too short, or its file can be read by others than its owner.
+        The secret is missing or too short, or users other than its owner can read its file.
     """
     if make and not path.exists():
         path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -83,10 +85,10 @@ def secret_of(path: Path, *, make: bool) -> bytes:
         raise UsageError(
             f"the secret of tokens cannot be read: {error.strerror}",
             path=str(path),
-            hint="`chunkmill serve token` makes it; --secret-file names another place.",
+            hint="Create it by `chunkmill serve token`, or name its place by --secret-file.",
         ) from error
     if _others_read(status):
-        raise UsageError("others may read the secret of tokens", path=str(path), hint=f"Run `chmod 600 {path}`.")
+        raise UsageError("other users may read the secret of tokens", path=str(path), hint=f"Run `chmod 600 {path}`.")
     if len(secret) < _SECRET_BYTES:
         raise UsageError(f"the secret of tokens is shorter than {_SECRET_BYTES} bytes", path=str(path))
     return secret
@@ -109,10 +111,12 @@ def token(
     subject: str,
     tokens: TokenFolder | None = None,
 ) -> str:
-    """A token for so many seconds from now. Rerun's clients send it to ``hosts`` only (names without ports).
+    """Return a token that is valid for ``seconds`` from now.
 
-    ``permissions`` are those that :meth:`Rights.of` takes, by default ``read``, and ``write`` with ``can_write``. With
-    ``tokens`` there is a record of it before it is given, and it can be revoked.
+    Rerun's clients send it only to ``hosts`` (names without ports).
+
+    ``permissions`` are as for :meth:`Rights.of`, by default ``read``, and ``write`` with ``can_write``. With ``tokens``
+    the token is recorded first, so that you can revoke it.
     """
     now = int(time.time())
     claims = {
@@ -128,7 +132,7 @@ def token(
     made = signed(claims, secret)
     if len(made) > _LONGEST_TOKEN:
         raise UsageError(
-            f"the token would have {len(made):,} characters, more than a server takes", hint="Name fewer entries."
+            f"the token would have {len(made):,} characters, more than a server accepts", hint="Name fewer entries."
         )
     if tokens is not None:
         tokens.record(claims)
@@ -202,13 +206,16 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class TokenFolder:
-    """The folder with a record of each token that was made, and of those that were revoked; it holds no token."""
+    """The folder with records of created and revoked tokens, but not the tokens themselves."""
 
     place: Path
 
     @classmethod
     def of(cls, lake: str, secret_file: Path | None = None, named: Path | None = None) -> TokenFolder:
-        """The ``named`` one, or that of a lake: in its folder, or beside its secret for one in an object store."""
+        """The folder ``named``, or by default one in the lake's folder.
+
+        For a lake in an object store the default is next to the secret.
+        """
         if named is not None:
             return cls(named)
         place = located(lake)
@@ -225,16 +232,18 @@ class TokenFolder:
         self._store(f"{claims['jti']}.json", {name: claims[claim] for name, claim in names.items()})
 
     def revoke(self, id: str) -> None:  # noqa: A002 (it is one)
-        """Revoke the token of an id: servers refuse it from now on. Raises ``UsageError`` and ``WriteError``."""
+        """Revoke a token by its id: servers refuse it from now on. Raises ``UsageError`` and ``WriteError``."""
         if not _ID.fullmatch(id):
-            raise UsageError(f"{id[:100]!r} is no id of a token", hint="`chunkmill serve token LAKE --list` shows ids.")
+            raise UsageError(
+                f"{id[:100]!r} is not the id of a token", hint="`chunkmill serve token LAKE --list` lists the ids."
+            )
         try:
             self._store(f"{id}{_REVOKED}", {"revoked": int(time.time())})
         except AlreadyExistsError:
             return
 
     def is_revoked(self, id: str) -> bool:  # noqa: A002 (as above)
-        """Return whether a token is revoked. Raises :class:`ProtocolError` if that cannot be known now."""
+        """Return whether a token is revoked. Raises :class:`ProtocolError` if the records cannot be read."""
         if not _ID.fullmatch(id):
             return False
         try:
@@ -242,11 +251,11 @@ class TokenFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise ProtocolError(Status.UNAVAILABLE, f"tokens cannot be checked now: {error.strerror}") from error
+            raise ProtocolError(Status.UNAVAILABLE, f"revoked tokens cannot be read now: {error.strerror}") from error
         return True
 
     def records(self) -> list[TokenRecord]:
-        """All records, by the times when tokens were made. Raises ``NotFoundError`` if a record is damaged."""
+        """All records, in the order of the tokens' creation. Raises ``NotFoundError`` if a record is damaged."""
         found = []
         for path in self.place.glob("*.json"):
             try:
@@ -270,7 +279,7 @@ class TokenFolder:
             try:
                 (self.place / name).hardlink_to(draft)
             except FileExistsError:
-                raise AlreadyExistsError("there is such a record already", path=str(self.place / name)) from None
+                raise AlreadyExistsError("the record already exists", path=str(self.place / name)) from None
             finally:
                 draft.unlink()
             sync_folder(self.place)
@@ -302,7 +311,7 @@ class Caller:
 
 
 NOBODY: Final = Caller(Rights(frozenset(), frozenset()), "refused")
-"""A caller that is not known, or not yet."""
+"""An unknown caller."""
 
 
 class Verifier(Protocol):
@@ -317,8 +326,8 @@ class Verifier(Protocol):
 class Access:
     """The clients that a server admits: everybody, or holders of tokens.
 
-    With ``read_only``, no client may write. With a ``secret``, tokens signed by it are valid unless ``tokens``
-    lists them as revoked; with an ``issuer``, tokens that it signs are valid.
+    With ``read_only``, no client may write. With a ``secret``, tokens signed by it are valid unless ``tokens`` lists
+    them as revoked. With an ``issuer``, tokens signed by it are valid.
     """
 
     secret: bytes | None = None
@@ -327,7 +336,7 @@ class Access:
     issuer: Verifier | None = None
 
     def caller(self, headers: Mapping[str, str | bytes]) -> Caller:
-        """Who calls with these headers, with a token that may be revoked. Raises :class:`ProtocolError`."""
+        """Return the caller with these headers. The token may be revoked. Raises :class:`ProtocolError`."""
         if self.secret is None and self.issuer is None:
             return Caller(Rights.of(["write"], read_only=self.read_only), "anyone")
         given = _bearer(str(headers.get("authorization", "")))
@@ -342,14 +351,14 @@ class Access:
         return Caller.of(claims, Rights.of(permissions, read_only=self.read_only), kind, given)
 
     def check_valid(self, caller: Caller) -> None:
-        """Raise :class:`ProtocolError` if the token of a caller is revoked, or too old by now."""
+        """Raise :class:`ProtocolError` if the token of a caller is revoked or has expired."""
         if time.time() > caller.expires:
             raise ProtocolError(Status.UNAUTHENTICATED, "token has expired")
         if caller.token_id and self.tokens is not None and self.tokens.is_revoked(caller.token_id):
             raise ProtocolError(Status.UNAUTHENTICATED, "token was revoked")
 
     def check(self, method: Method, caller: Caller) -> None:
-        """Raise :class:`ProtocolError` if a caller may call the method for no entry at all."""
+        """Raise :class:`ProtocolError` if a caller may not call the method for any entry."""
         rights = caller.rights
         if not rights.can_read:
             raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to read")
@@ -359,7 +368,7 @@ class Access:
             raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to write every entry")
 
     def refusal(self) -> ProtocolError:
-        """The error of a call that writes without the right to."""
+        """The error of a call that writes without the right to write."""
         reason = "this server is read-only" if self.read_only else "the token does not permit to write"
         return ProtocolError(Status.PERMISSION_DENIED, reason)
 
@@ -369,7 +378,7 @@ def _bearer(header: str) -> str:
     if kind.lower() != "bearer" or not given:
         raise ProtocolError(
             Status.UNAUTHENTICATED,
-            "this server wants a token, and the call has none; clients send one to the hosts alone that it names",
+            "this server needs a token, and the call has none; clients send a token only to the hosts that it names",
         )
     return given
 

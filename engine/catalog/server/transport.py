@@ -40,7 +40,7 @@ GRPC_OPTIONS: Final = (
     ("grpc.server_handshake_timeout_ms", int(HEADER_SECONDS * 1000)),  # until the settings of HTTP/2 are there
 )
 THREADS: Final = 64
-"""Handlers that run at once, beside those that wait for events."""
+"""The most handlers that run at once, without those that wait for events."""
 _MORE_WAITING: Final = 8
 """Threads for those that wait for events, beyond the most of them: the handler refuses them."""
 _LISTENS: Final = "0A"
@@ -61,17 +61,17 @@ def start(
 ) -> RunningServer:
     """Serve on a port, by default a free one, until the server is stopped.
 
-    ``access`` says who may call, by default everybody. ``tls`` are a certificate with its chain and a private key, in
-    PEM; without them the line is plain. ``web`` says what browsers may do beyond calls by pages of this machine. One
-    client, by its address, has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by default none.
-    A client that is silent within a request or an answer for ``stall_seconds`` (45) loses its call.
+    ``access`` decides who may call, by default everybody. ``tls`` is a certificate with its chain, and a private key,
+    in PEM; without it connections are not encrypted. ``web`` sets what browsers may do beyond calls by pages of this
+    machine. One client address has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by default
+    none. If a client is silent within a request or an answer for ``stall_seconds`` (45), its call ends.
 
     Raises
     ------
     MissingExtraError
         The package ``grpcio`` or ``uvicorn`` is not installed.
     UsageError
-        The port is taken, or the certificate and the key are no pair.
+        The port is taken, or the certificate and the key do not match.
     """
     try:
         import grpc
@@ -120,7 +120,7 @@ def start(
     except (RuntimeError, OSError) as error:
         listener.close()
         watch.end()
-        raise UsageError(f"the server cannot start: {error}", hint="Look at the certificate and its key.") from error
+        raise UsageError(f"the server cannot start: {error}", hint="Check the certificate and its key.") from error
     server.start()
     relay = Relay(
         listener,
@@ -183,7 +183,8 @@ def _port_taken(host: str, port: int, holder: str) -> UsageError:
     if holder:
         return UsageError(f"port {port} of {host} is taken by {holder}", hint="End it, or choose another port.")
     return UsageError(
-        f"port {port} of {host} cannot be opened", hint="Another program has it, or the host is none of this machine."
+        f"port {port} of {host} cannot be opened",
+        hint="Another program has the port, or the host is not an address of this machine.",
     )
 
 

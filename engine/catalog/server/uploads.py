@@ -44,7 +44,7 @@ def _get_write_access_grant(lake: Lake, request: Any, call: Call) -> Any:
     check_new(place)
     methods = request.supported_upload_methods
     if methods and not {_SINGLE_REQUEST, _IN_PARTS}.intersection(methods):
-        raise ProtocolError(Status.UNIMPLEMENTED, "files are uploaded by a single request, or in parts")
+        raise ProtocolError(Status.UNIMPLEMENTED, "upload a file by a single request, or in parts")
     size = request.size_bytes if request.HasField("size_bytes") else None
     if size is not None:
         check_size(lake, size)
@@ -151,6 +151,6 @@ def _offered(lake: Lake) -> Uploads:
     if lake.uploads is None:
         raise ProtocolError(
             Status.FAILED_PRECONDITION,
-            "this lake is in an object store: put files there by its own tools, and register them",
+            "this lake is in an object store: upload files with the tools of the store, and register them",
         )
     return lake.uploads

@@ -68,7 +68,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The limits of browsers: the other origins whose pages may call, and the served ``pages``."""
+    """The rules for browsers: the other origins whose pages may call, and the served ``pages``."""
 
     origins: Sequence[str] = ()
     pages: Mapping[str, Page] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class WebApp:
         send = self._noting(scope, send)
         if self._only_local_names and not _is_local(headers.get("host", "")):
             # a page of another name that was made to mean this machine
-            await _plain(send, 403, "this server is called by the name of this machine alone")
+            await _plain(send, 403, "this server only accepts calls by the name of this machine")
             return
         cors = self._cors(scope, headers)
         if cors is None:
@@ -131,7 +131,7 @@ class WebApp:
         elif scope["method"] == "PUT" and scope["path"].startswith(UPLOAD_PATH):
             await self._put(scope, headers, receive, send)
         else:
-            await _plain(send, 405, "there is nothing to do so with")
+            await _plain(send, 405, "this method is not supported here")
 
     def _cors(self, scope: Any, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]] | None:
         """The headers that let a page of another origin read the answer, or None if it may not call."""
@@ -167,7 +167,7 @@ class WebApp:
             sized = [(b"content-type", page.kind.encode()), (b"rerun-final-length", str(len(page.data)).encode())]
             await _respond(send, 200, sized, page.data if scope["method"] == "GET" else b"")
         else:
-            await _plain(send, 404, "there is nothing here")
+            await _plain(send, 404, "there is nothing at this path")
 
     def _noting(self, scope: Any, send: Send) -> Send:
         """``send``, and a note of the answer in the logs; calls and uploads have their own."""
@@ -200,13 +200,15 @@ class WebApp:
         except ProtocolError:
             allowed = False
         if not allowed:
-            await _plain(send, 401, "metrics want a token, too")
+            await _plain(send, 401, "metrics also need a token")
             return
         await _respond(send, 200, [(b"content-type", CONTENT_TYPE.encode())], self._reception.metrics.text())
 
     async def _put(self, scope: Any, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         if not self.takes_calls or self.running >= self._most_calls:
-            await _plain(send, 503, "too many calls run" if self.takes_calls else "the server is stopping")
+            await _plain(
+                send, 503, "there are too many calls at once" if self.takes_calls else "the server is stopping"
+            )
             return
         self.running += 1
         try:
@@ -229,7 +231,7 @@ class WebApp:
     ) -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip()
         if kind.partition("+")[0] not in ("application/grpc-web", "application/grpc-web-text"):
-            await _plain(send, 415, "calls come as application/grpc-web, or as gRPC over HTTP/2")
+            await _plain(send, 415, "send calls as application/grpc-web, or as gRPC over HTTP/2")
             return
         as_text = kind.startswith("application/grpc-web-text")
         method = self._methods.get(scope["path"])
@@ -237,7 +239,7 @@ class WebApp:
         requests: list[bytes] = []
         try:
             if method is None or method.kind is Kind.UPLOAD:
-                raise ProtocolError(Status.UNIMPLEMENTED, "there is no such method by gRPC-web")
+                raise ProtocolError(Status.UNIMPLEMENTED, "gRPC-web does not support this method")
             requests = [await self._request(method, headers, scope, receive, as_text=as_text)]
         except ProtocolError as error:
             ended = error
@@ -267,7 +269,7 @@ class WebApp:
             if not self.takes_calls:
                 raise stopping()
             if self.running >= self._most_calls:
-                raise ProtocolError(Status.RESOURCE_EXHAUSTED, "too many calls run")
+                raise ProtocolError(Status.RESOURCE_EXHAUSTED, "there are too many calls at once")
             with self._reception.budget.taking() as taken:
                 return _message(await _body(Pace(receive, self._stall_seconds), taken), as_text=as_text)
         except ProtocolError as error:
@@ -477,9 +479,9 @@ def _message(body: bytes, *, as_text: bool) -> bytes:
     try:
         data = base64.b64decode(body, validate=True) if as_text else body
     except binascii.Error:
-        raise invalid("the request is no base64") from None
+        raise invalid("the request is not base64") from None
     if len(data) < 5 or data[0] != 0 or len(data) < 5 + int.from_bytes(data[1:5], "big"):
-        raise invalid("the request is no frame of gRPC-web")
+        raise invalid("the request is not a frame of gRPC-web")
     return data[5 : 5 + int.from_bytes(data[1:5], "big")]
 
 
@@ -574,7 +576,7 @@ async def received(
     What is cut, by the client, an error or the server's end, leaves no file.
     """
     ending = reception.begin(_NAME, writes=True, client=client)
-    status, text, etag = Status.CANCELLED, "the upload was cut", ""
+    status, text, etag = Status.CANCELLED, "the upload is incomplete", ""
     try:
         wanted, ending.caller = granted(lake, grant)
         reception.access.check_valid(ending.caller)
@@ -584,7 +586,7 @@ async def received(
             reception.logs.check_writable()
         etag = await _take(lake, wanted, _size(headers), paced, executor, is_stopping)
         ending.record.changed.update({"part": wanted.part} if wanted.part else {}, uploaded=wanted.key)
-        status, text = Status.OK, "the file is there"
+        status, text = Status.OK, "the file already exists"
     except Exception as error:
         ended = protocol_error(error)
         status, text = ended.code, ended.text
@@ -657,17 +659,17 @@ sys.stdin.read()
 
 
 def viewer_pages() -> dict[str, Page]:
-    """The files of the page by their paths, with ``/`` the page itself.
+    """The files of the viewer's page by their paths. The path of the page itself is ``/``.
 
     Raises
     ------
     MissingExtraError
         The package rerun-sdk is not installed.
     UsageError
-        It has no page.
+        The installed rerun-sdk has no page.
     """
     if importlib.util.find_spec("rerun") is None:
-        raise MissingExtraError("the viewer's page is in rerun-sdk", hint=extra_command("serve", "viewer"))
+        raise MissingExtraError("the viewer's page needs rerun-sdk", hint=extra_command("serve", "viewer"))
     with subprocess.Popen(  # noqa: S603 (this interpreter, and a script of ours)
         [sys.executable, "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:

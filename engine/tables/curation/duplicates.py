@@ -51,7 +51,7 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Vectors:
-    """The vectors in a column of one version of a table. It pickles."""
+    """The vectors in a column of one version of a table. The object can be pickled."""
 
     table: LanceTable
     version: int
@@ -59,7 +59,7 @@ class Vectors:
     size: int
 
     def block(self, start: int, stop: int) -> _Block:
-        """The vectors of the rows from ``start`` to ``stop``. Raises ``UsageError`` if one has another size."""
+        """The vectors of the rows from ``start`` to ``stop``. Raises ``UsageError`` if a vector has another size."""
         reader = self.table.pinned(self.version)
         batches = reader.expressed({self.column: quoted(self.column)}, offset=start, limit=stop - start)
         columns = [batch.column(0) for batch in batches]
@@ -75,7 +75,7 @@ class Vectors:
                 at = int(np.argmax(sizes != self.size))
                 raise UsageError(
                     f"the column {self.column!r} has {sizes[at]} numbers in row {start + valid[at]}, not {self.size}",
-                    hint="Vectors that are compared have one size.",
+                    hint="All vectors must have the same size.",
                 )
         numbers = values.drop_null().flatten().to_numpy(zero_copy_only=False)
         numbers = numbers.astype(np.float64).reshape(len(valid), self.size)
@@ -220,10 +220,10 @@ def near_duplicates(
     key: str | Sequence[str] | None,
     executor: str | None,
 ) -> pa.Table:
-    """The near-duplicates among the rows of a table, for :meth:`TableCuration.near_duplicates`, which it raises as."""
+    """The near-duplicates among the rows of a table; see :meth:`TableCuration.near_duplicates`."""
     check_argument("threshold", threshold, int, float)
     if not 0 < threshold <= 1:
-        raise UsageError(f"threshold={threshold!r} is no similarity above 0 and up to 1")
+        raise UsageError(f"threshold={threshold!r} is not a similarity above 0 and up to 1")
     reader = table.at()
     vectors = _vectors(table, reader, column)
     keys = _keys(reader, key)
@@ -235,7 +235,7 @@ def near_duplicates(
     if reasons:
         count = counted(int(search.unusable[1:].sum()), "vector")
         text = f"{table.title}, column {vectors.column!r}: {count} cannot be compared ({', '.join(reasons)})"
-        warnings.warn(f"{text}; their rows are no duplicates", ReadWarning, stacklevel=3)
+        warnings.warn(f"{text}; their rows do not count as duplicates", ReadWarning, stacklevel=3)
     similar = np.flatnonzero(search.first >= 0)
     others = keys.take(search.first[similar])
     of = others.column(0).combine_chunks() if keys.num_columns == 1 else others.to_struct_array().combine_chunks()
@@ -271,17 +271,17 @@ def _keys(reader: FragmentReader, key: str | Sequence[str] | None) -> pa.Table:
             f"key: there is no column {unknown[0]!r}", hint=f"There are: {', '.join(reader.schema.names)}."
         )
     if not names or any(name in (DUPLICATE_OF, SIMILARITY) for name in names):
-        raise UsageError(f"key: {names} cannot name rows of the answer, which has {DUPLICATE_OF} and {SIMILARITY}")
+        raise UsageError(f"key: {names} cannot be a key, because the result has {DUPLICATE_OF} and {SIMILARITY}")
     expressions = {name: quoted(name) for name in names}
     schema = reader.expressed_schema(expressions)
     keys = pa.Table.from_batches(reader.expressed(expressions), schema).combine_chunks()
-    hint = "Give the columns that name a row as key=, or _rowid."
+    hint = "Give the columns that identify a row as key=, or _rowid."
     if any(column.null_count for column in keys.columns):
-        raise UsageError(f"key: {', '.join(names)} has a null, and names no row then", hint=hint)
+        raise UsageError(f"key: {', '.join(names)} has a null, which identifies no row", hint=hint)
     try:
         different = keys.group_by(names).aggregate([]).num_rows
     except pa.ArrowNotImplementedError:
-        raise UsageError(f"key: columns of {keys.schema.field(0).type} name no rows", hint=hint) from None
+        raise UsageError(f"key: columns of {keys.schema.field(0).type} cannot identify rows", hint=hint) from None
     if different < keys.num_rows:
         raise UsageError(f"key: {', '.join(names)} is the same in several rows", hint=hint)
     return keys

@@ -27,24 +27,24 @@ _SHOWN: Final = 3
 
 
 class Sampler:
-    """Takes rows batch by batch, and chooses among them.
+    """Chooses among rows that are added batch by batch.
 
-    Raises ``UsageError`` unless one of ``n`` and ``fraction`` is given, and for one that is no size of a sample.
+    Raises ``UsageError`` unless exactly one of ``n`` and ``fraction`` is given, and if it is invalid.
     """
 
     def __init__(
         self, n: int | None, by: str | Sequence[str] | None, fraction: float | None, seed: int, names: Sequence[str]
     ) -> None:
         if (n is None) == (fraction is None):
-            raise UsageError("a sample has a size, and one alone", hint="Give n= or fraction=.")
+            raise UsageError("a sample needs exactly one of n and fraction", hint="Give n= or fraction=.")
         if n is not None:
             check_argument("n", n, int)
             if n < 1 or isinstance(n, bool):
-                raise UsageError(f"n={n!r} is no number of rows from 1 on")
+                raise UsageError(f"n={n!r} is not a number of rows of at least 1")
         if fraction is not None:
             check_argument("fraction", fraction, float, int)
             if not 0 < fraction <= 1:
-                raise UsageError(f"fraction={fraction!r} is no share above 0 and up to 1")
+                raise UsageError(f"fraction={fraction!r} is not a fraction above 0 and up to 1")
         check_argument("seed", seed, int)
         self.by = [] if by is None else [by] if isinstance(by, str) else list(by)
         if unknown := [name for name in self.by if name not in names]:
@@ -57,7 +57,7 @@ class Sampler:
         self._values: dict[str, int] = {}
 
     def add(self, columns: Mapping[str, pa.Array | pa.ChunkedArray], identity: Sequence[str]) -> None:
-        """Take rows: ``columns`` by their names, of which ``identity`` name a row."""
+        """Add rows: ``columns`` by their names. The columns ``identity`` identify a row."""
         for row in _texts(columns, identity):
             self._digests.append(hashlib.blake2b(self._seed + row.encode(), digest_size=_DIGEST_BYTES).digest())
         self._codes += [self._values.setdefault(row, len(self._values)) for row in _texts(columns, self.by)]
@@ -124,7 +124,7 @@ def _vectors(column: pa.Array | pa.ChunkedArray, size: int) -> list[bytes | None
 
 
 class TableCuration:
-    """The calls of a table that choose among its rows."""
+    """The methods of a table that choose among its rows."""
 
     _read_table: Callable[[], LanceTable]
     _executor: str | None = None
@@ -139,29 +139,29 @@ class TableCuration:
     ) -> pa.Table:
         """Find near-duplicates: rows whose vector is similar to that of an earlier row.
 
-        Rows are taken in the table's order: one that is similar to none that stays, stays. So of several similar rows
-        the first stays. The others are the answer, with the columns that name a row, ``duplicate_of`` (the first row
-        that stays and is similar; a struct if several columns name a row) and ``similarity``. All rows are compared,
-        without an index. A null, a zero vector, and one with a number that is not finite, is similar to none, which is
-        warned of.
+        Rows are compared in the table's order. A row stays unless it is similar to an earlier row that stays, so the
+        first of several similar rows stays. The result are the other rows: the columns that identify a row,
+        ``duplicate_of`` (the first similar row that stays; a struct if several columns identify a row) and
+        ``similarity``. All rows are compared, without an index. Nulls, zero vectors and vectors with a non-finite
+        number are similar to no row, with a warning.
 
         Parameters
         ----------
         column
-            The column of vectors: lists of numbers, all of one size.
+            The column of vectors: lists of numbers, all of the same size.
         threshold
             The least cosine of the angle of similar vectors, above 0 and up to 1.
         key
-            The columns that name a row. By default those of the key of ``upsert``, or else ``rerun_segment_id``, or
+            The columns that identify a row. By default the key of ``upsert``, else ``rerun_segment_id``, else
             ``_rowid``.
         executor
-            ``inline`` or ``spark``; by default this process compares what it has compared before Spark begins.
+            ``inline`` or ``spark``; by default this process compares small tables, and Spark large ones.
 
         Raises
         ------
         ValueError
-            There is no such column, it has no vectors or some of different sizes, ``key`` names no row, or
-            ``threshold`` is no such number.
+            There is no such column, it has no vectors or vectors of different sizes, ``key`` does not identify rows, or
+            ``threshold`` is out of range.
 
         Examples
         --------
@@ -177,27 +177,28 @@ class TableCuration:
         fraction: float | None = None,
         seed: int = 0,
     ) -> pa.Table:
-        """Choose rows at random: ``n`` of each value of ``by``, or a share of them.
+        """Choose rows at random: ``n`` of each value of ``by``, or a fraction of them.
 
-        The same rows are chosen by the same seed, whatever their order and their files are. They come in an order of
-        their own, that of the choice: a larger sample begins with a smaller one where there is no ``by``. A row is
-        named by the key of ``upsert``; without one by all of its values.
+        The same seed chooses the same rows, whatever their order and files. The result has its own order: without
+        ``by``, a larger sample begins with the rows of a smaller one. A row is identified by the key of ``upsert``, or
+        without a key by all of its values.
 
         Parameters
         ----------
         n
-            Rows of each value; all of a value that has fewer, which is warned of.
+            The number of rows of each value. A value with fewer rows gives all of them, with a warning.
         by
-            A column, or several, whose values count alike; a null is a value. By default ``n`` are of all rows.
+            A column, or several, whose values count alike; a null is a value. By default ``n`` rows are chosen from
+            all.
         fraction
-            The share of the rows of each value, in the place of ``n``, rounded to the nearest number.
+            The fraction of the rows of each value, instead of ``n``; rounded to the nearest number of rows.
         seed
-            The number by which rows are chosen.
+            The seed of the random choice.
 
         Raises
         ------
         ValueError
-            There is no such column, or not one of ``n`` and ``fraction`` is given.
+            There is no such column, or not exactly one of ``n`` and ``fraction`` is given.
 
         Examples
         --------

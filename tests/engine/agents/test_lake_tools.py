@@ -152,7 +152,7 @@ def test_a_plot_is_a_picture(ask: Ask) -> None:
         assert image.format == "PNG" and image.size == (1000, 400)
         colours = image.convert("RGB").getcolors(1 << 20)
     assert colours is not None and len(colours) > 10, "a line is drawn"
-    assert "gives" in ask("plot", dataset="drives", segment="hard", column="/camera:blob")
+    assert "not numbers" in ask("plot", dataset="drives", segment="hard", column="/camera:blob")
 
 
 def test_a_plot_takes_names_that_look_like_formulas_and_gaps(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ HOSTILE = {
     ("find", "drives", "/imu:acceleration < (SELECT 1)"): "",
     ("plot", "drives", "../calm", SPEED): "there is no segment",
     ("plot", "drives", "calm", "/etc/passwd"): "there is no column",
-    ("plot", "drives", "calm", SPEED, "time", "input"): "is no path",
-    ("plot", "drives", "calm", SPEED, "time", 'import "/etc/passwd" as $d; $d'): "is no path",
-    ("plot", "drives", "calm", SPEED, "time", "env.PATH"): "is no path",
+    ("plot", "drives", "calm", SPEED, "time", "input"): "is not a path",
+    ("plot", "drives", "calm", SPEED, "time", 'import "/etc/passwd" as $d; $d'): "is not a path",
+    ("plot", "drives", "calm", SPEED, "time", "env.PATH"): "is not a path",
     ("rates", "drives", "/imu", "../time"): "there is no index",
     **{
         ("sql", statement): error
@@ -291,8 +291,8 @@ HOSTILE = {
             "SELECT read_file('/etc/passwd')": "",
             "SELECT * FROM reader('/etc/passwd', index => 'time')": "there is no dataset",
             "SELECT * FROM reader('../drives', index => 'time')": "there is no dataset",
-            f"{ROWS}, executor => 'spark')": "no executor",
-            f"{ROWS}, \"executor\" := 'spark')": "no executor",
+            f"{ROWS}, executor => 'spark')": "cannot have an executor",
+            f"{ROWS}, \"executor\" := 'spark')": "cannot have an executor",
             f"{ROWS}, segments => (WITH x AS (SELECT 1) INSERT INTO labels VALUES ('z', true)))": "",
             f"{ROWS}, segments => (SELECT * FROM '/etc/passwd'))": "there is no table or dataset",
             "SELECT " + "(" * 3_000 + "1" + ")" * 3_000: "",

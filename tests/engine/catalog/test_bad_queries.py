@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[str | None, Any, type[Exception], str]] = {
         "frame",
         [1, None],
         ValueError,
-        "a value for index 'frame' of type int64 is None, at position 1. Leave it out of the values.",
+        "a value for index 'frame' of type int64 is None, at position 1. Remove it from the values.",
     ),
     "None of a segment": ("frame", {"one": [None]}, ValueError, "int64 is None, at position 0 of segment 'one'"),
     "NaT": (
@@ -107,12 +107,12 @@ REFUSED: dict[str, tuple[str | None, Any, type[Exception], str]] = {
         ValueError,
         "value 2500-01-01 00:00:00+00:00 is larger",
     ),
-    "seconds beyond nanoseconds": ("at", np.array([2**40], "M8[s]"), ValueError, "is larger than any index has"),
+    "seconds beyond nanoseconds": ("at", np.array([2**40], "M8[s]"), ValueError, "is larger than an index allows"),
     "Arrow beyond nanoseconds": (
         "at",
         pa.array([2**40], pa.timestamp("s")),
         ValueError,
-        "is larger than any index has",
+        "is larger than an index allows",
     ),
     "an integer beyond": ("frame", [2**63], ValueError, "index value 9223372036854775808 is larger"),
     "duplicates in Arrow": ("frame", pa.array([1, 2, 1]), ValueError, "Index values must be unique."),
@@ -208,11 +208,11 @@ def test_what_is_taken(dataset: DatasetEntry, label: str) -> None:
 @pytest.mark.parametrize(
     ("chosen", "told"),
     [
-        ("ona", "dataset 'drives' has no segment 'ona', which is passed over. Did you mean 'one'?"),
-        (["one", "zzz"], "dataset 'drives' has no segment 'zzz', which is passed over."),
+        ("ona", "dataset 'drives' has no segment 'ona'; ignored. Did you mean 'one'?"),
+        (["one", "zzz"], "dataset 'drives' has no segment 'zzz'; ignored."),
         (
             pa.table({"rerun_segment_id": list("zyxwv")}),
-            "has no segment 'v', 'w', 'x' and 2 more, which is passed over.",
+            "has no segment 'v', 'w', 'x' and 2 more; ignored.",
         ),
     ],
     ids=str,

@@ -132,11 +132,11 @@ def test_text_that_is_none_is_refused(tmp_path: Path, text: bytes) -> None:
     raw = schema.serialize().to_pybytes()
     bad = pa.ipc.read_schema(pa.py_buffer(raw.replace(text, text[:-1] + b"\xff")))
     client = CatalogClient(tmp_path / "lake")
-    with pytest.raises(UsageError, match=r"table 't' cannot have .*, which are no UTF-8"):
+    with pytest.raises(UsageError, match=r"table 't' cannot have .*, which is not UTF-8"):
         client.create_table("t", bad)
     assert not client.tables()
     table = client.create_table("t", schema.remove(1))
-    with pytest.raises(UsageError, match="which are no UTF-8"):
+    with pytest.raises(UsageError, match="which is not UTF-8"):
         table.overwrite(bad.empty_table())
     assert table.arrow_schema().names == ["a"]
 

@@ -177,7 +177,7 @@ def test_other_things_at_the_destination_are_refused(lake: Path, tmp_path: Path)
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     CatalogClient(tmp_path / "other").create_dataset("a")
     for place in (tmp_path / "full", tmp_path / "other"):
-        with pytest.raises(AlreadyExistsError, match="something else"):
+        with pytest.raises(AlreadyExistsError, match="other files"):
             client.copy_to(place)
     CatalogClient(tmp_path / "other").copy_to(tmp_path / "theirs")
     with pytest.raises(AlreadyExistsError, match="another catalog"):
@@ -201,7 +201,7 @@ def test_a_copy_that_others_have_changed_is_not_changed_back(lake: Path, tmp_pat
             theirs.get_table("labels").append(rerun_segment_id=["x"], label=["y"])
         else:
             theirs.create_dataset("mine")
-        with pytest.raises(AlreadyExistsError, match="others have changed"):
+        with pytest.raises(AlreadyExistsError, match="was changed here after it was copied"):
             client.copy_to(copy)
 
 

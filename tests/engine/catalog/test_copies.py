@@ -189,7 +189,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(
 
     monkeypatch.setattr(layers, "run_laid_out", slowly)
     (result,) = dataset.register(str(path), executor="inline").iter_results(60)
-    assert "was changed while it was registered" in (result.error or "") and dataset.segment_ids() == []
+    assert "was changed during its registration" in (result.error or "") and dataset.segment_ids() == []
 
 
 def test_a_copy_has_the_columns_that_hold_nothing_but_nulls_too(dataset: DatasetEntry, tmp_path: Path) -> None:

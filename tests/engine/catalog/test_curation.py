@@ -165,7 +165,7 @@ def test_a_sample_depends_on_the_seed_and_not_on_the_order_of_registration(
 def test_what_cannot_be_sampled(dataset: DatasetEntry, client: CatalogClient) -> None:
     with pytest.raises(UsageError, match="by: there is no column 'weather'"):
         dataset.sample(2, by="weather")
-    with pytest.raises(UsageError, match="has a size, and one alone"):
+    with pytest.raises(UsageError, match="needs exactly one of n and fraction"):
         dataset.sample()
     with pytest.warns(ReadWarning, match="there are 0 rows"):
         assert client.create_dataset("empty").sample(2).segment_ids() == []
@@ -262,29 +262,29 @@ def test_no_label_of_writers_at_once_is_lost(dataset: DatasetEntry, client: Cata
         (("s1", " "), {}, UsageError, "a label has a verdict"),
         (("s1", None), {}, TypeError, "argument 'verdict'"),
         ((["s1", 5], "accept"), {}, TypeError, "argument 'segments'"),
-        (("s1", "accept"), {"start": 9, "end": 3}, UsageError, "ends before it starts"),
+        (("s1", "accept"), {"start": 9, "end": 3}, UsageError, "is before its start"),
         (("s1", "accept"), {"start": 2.5}, TypeError, "start"),
         (
             ("s1", "accept"),
             {"start": datetime(2026, 1, 1, tzinfo=UTC)},
             UsageError,
-            "no value of an index of type int64",
+            "not a value of type int64",
         ),
-        (("s1", "accept"), {"index": "time"}, UsageError, "Labels by another index need another table"),
+        (("s1", "accept"), {"index": "time"}, UsageError, "Use another table for labels by this index"),
         (("s1", "accept"), {"index": "none"}, UsageError, "there is no index 'none'"),
         ((pa.table({"segment": ["s1"]}), "accept"), {}, UsageError, "no column 'rerun_segment_id'"),
         (
             (pa.table({"rerun_segment_id": ["s1"], "start": [1], "end": [2]}), "a"),
             {"start": 1},
             UsageError,
-            "have them",
+            "have their own",
         ),
         ((pa.table({"rerun_segment_id": pa.array([None], pa.string())}), "a"), {}, UsageError, "a row has no"),
         (
             (pa.table({"rerun_segment_id": ["s1"], "start": pa.array([1], pa.timestamp("ns"))}), "accept"),
             {},
             UsageError,
-            r"'start' has timestamp\[ns\], and the table of labels int64",
+            r"'start' has timestamp\[ns\], but the table of labels has int64",
         ),
     ],
 )
@@ -303,11 +303,11 @@ def test_the_table_has_the_type_of_the_index(dataset: DatasetEntry, client: Cata
     assert "labels" not in client.table_names()
     client.create_table("other", pa.schema([("rerun_segment_id", pa.string())]))
     for call in (lambda: dataset.label("other", "s1", "accept"), lambda: dataset.labels("other")):
-        with pytest.raises(UsageError, match="is no table of labels: it has no column 'start'"):
+        with pytest.raises(UsageError, match="is not a table of labels: it has no column 'start'"):
             call()
     with pytest.raises(NotFoundError):
         dataset.labels("none")
-    with pytest.raises(UsageError, match=r"NaT.* is no value of an index of type duration\[ns\]"):
+    with pytest.raises(UsageError, match=r"NaT.* is not a value of type duration\[ns\]"):
         dataset.label("times", "s1", "accept", index="time", start=timedelta(1), end=np.datetime64("NaT"))
 
 

@@ -35,7 +35,7 @@ def test_two_entries_of_one_name_are_damage(tmp_path: Path) -> None:
     data = client._log._files.read(1)
     data["entries"][1]["name"] = "a"
     client._log._files.create(2, json.loads(json.dumps(data)))
-    with pytest.raises(ReadError, match="one name"):
+    with pytest.raises(ReadError, match="the same name"):
         client.entries()
 
 
@@ -45,7 +45,7 @@ def test_places_that_are_no_catalog_cannot_be_reached(tmp_path: Path) -> None:
         CatalogClient(tmp_path / "file")
     (tmp_path / "store" / "versions").mkdir(parents=True)
     (tmp_path / "store" / "versions" / "00000001.json").write_text("{}")
-    with pytest.raises(ConnectionError, match="store of recordings, and no catalog"):
+    with pytest.raises(ConnectionError, match="store of recordings, not a catalog"):
         CatalogClient(tmp_path / "store")
 
 

@@ -92,7 +92,7 @@ def test_done_again_it_changes_nothing(lake: Path) -> None:
     report = dataset.forget(GOING)
     assert (report.layers, report.removed, report.remaining, report.bytes) == ((), (), (), 0)
     assert sorted(path for path in lake.rglob("*") if path.is_file() and "lease" not in path.parts) == files
-    assert "nothing of it was there" in str(report) and report.table().num_rows == 0
+    assert "there was no data" in str(report) and report.table().num_rows == 0
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -187,7 +187,9 @@ def test_a_damaged_neighbour_keeps_its_file_and_the_report_says_so(lake: Path) -
     stays = [item for item in report.remaining if item.is_below]
     assert {item.place for item in stays} == {str(place)} and "'bob'" in stays[0].reason
     assert GOING not in dataset.segment_ids()
-    assert [item.reason for item in report.remaining if "the search index of /base/notes:text is gone" in item.reason]
+    assert [
+        item.reason for item in report.remaining if "the search index of /base/notes:text was removed" in item.reason
+    ]
 
 
 def test_who_reads_what_is_forgotten_gets_an_error(lake: Path) -> None:

@@ -115,9 +115,9 @@ def test_files_are_staged_and_registered(client: CatalogClient, tmp_path: Path) 
     with pytest.raises(AlreadyExistsError):
         client.stage(file, key="other.rrd")
     for key in ("", "../a.rrd", "/a.rrd", ".hidden"):
-        with pytest.raises(UsageError, match="no key"):
+        with pytest.raises(UsageError, match="not a key"):
             client.stage(file, key=key)
-    with pytest.raises(UsageError, match="no RRD"):
+    with pytest.raises(UsageError, match="not an RRD"):
         client.stage(b"else", key="else.rrd")
     with pytest.raises(OSError, match="No such file"):
         client.stage(tmp_path / "missing.rrd", key="missing.rrd")

@@ -66,7 +66,7 @@ CALLS: list[tuple[str, Call, type[Exception] | str | None]] = [
 """Each call, how it is made, and what is expected instead of the recorded answer: another one, or a kind of error."""
 
 OTHER_WORDS = {
-    "search wrong dim": "the query has 2 numbers, and vectors of /emb:Emb:vec have 32",
+    "search wrong dim": "the query has 2 numbers, but vectors of /emb:Emb:vec have 32",
     "search no index": "Component path '/sc:Scalars:scalars' not found among the search indexes",
 }
 """What our errors say that say something else."""

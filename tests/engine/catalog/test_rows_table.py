@@ -144,7 +144,9 @@ def test_columns_with_dots_get_names_that_tables_have(
     table = view.rows_table(tables, "gps", "frame", columns=None)
     assert rows(table, "rerun_segment_id", "/gps:geo_msg_Fix:message") == [("s0", [0]), ("s1", [0])]
     dataset.register([write("s2", "twice", named("/gps", "geo_msg.Fix:message"))], layer_name="gps").wait()
-    with pytest.raises(UsageError, match=r"would both be called '/gps:geo_msg_Fix:message' in the table\. Choose one"):
+    with pytest.raises(
+        UsageError, match=r"would have the same name '/gps:geo_msg_Fix:message' in the table\. Choose one"
+    ):
         view.rows_table(tables, "gps", "frame")
     with pytest.raises(TypeError, match="argument 'tables': 'str' object is not an instance of 'TableConnection'"):
         view.rows_table("tables", "gps", "frame")  # type: ignore[arg-type]

@@ -166,7 +166,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
     assert distances == sorted(distances)
     assert abs(distances[0]) < 1e-6
     assert dataset.search_vector(vectors(1, 20)[4].tolist(), VECTOR, 2).count() == 2
-    with pytest.raises(ValueError, match="the query has 2 numbers, and vectors of /emb:Emb:vec have 32"):
+    with pytest.raises(ValueError, match="the query has 2 numbers, but vectors of /emb:Emb:vec have 32"):
         dataset.search_vector([1.0, 2.0], VECTOR, 3)
     with pytest.raises(NotFoundError, match="Component path '/sc:Scalars:scalars' not found"):
         dataset.search_vector([1.0], "/sc:Scalars:scalars", 3)
@@ -190,7 +190,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
             "Could not find column",
         ),
         (lambda d: d.create_fts_search_index(column=TEXT, time_index="nope"), NotFoundError, "no index 'nope'"),
-        (lambda d: d.create_fts_search_index(column=VECTOR, time_index="frame"), ValueError, "and no texts"),
+        (lambda d: d.create_fts_search_index(column=VECTOR, time_index="frame"), ValueError, "not texts"),
         (
             lambda d: d.create_fts_search_index(column=TEXT, time_index="frame", base_tokenizer="zzz"),
             ValueError,
@@ -201,7 +201,7 @@ def test_what_the_calls_give(tmp_path: Path) -> None:
             TypeError,
             "store_position",
         ),
-        (lambda d: d.create_vector_search_index(column=TEXT, time_index="frame"), ValueError, "and no vectors"),
+        (lambda d: d.create_vector_search_index(column=TEXT, time_index="frame"), ValueError, "not vectors"),
         (
             lambda d: d.create_vector_search_index(column=VECTOR, time_index="frame", num_sub_vectors=5),
             ValueError,
@@ -238,7 +238,7 @@ def test_calls_that_are_wrong(dataset: DatasetEntry, call: Any, error: type[Exce
         (
             lambda d: d.create_vector_search_index(column="/a:no", time_index="t", target_partition_num_rows=0),
             UsageError,
-            "target_partition_num_rows is at least 1",
+            "target_partition_num_rows must be at least 1",
         ),
         (
             lambda d: d.create_vector_search_index(column="/a:no", time_index="t", distance_metric="zz"),
@@ -335,7 +335,7 @@ def test_cells_that_are_no_vectors_have_no_row_and_a_list_has_one_for_each_that_
     columns = (found["at"].cast(pa.int64()), found["instance_id"], found["_distance"])
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
     assert rows == [row for row in [(0, 0, 0.0), (0, 2, 2.0), (4, 0, 18.0)] for _ in range(2)]
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         dataset.search_vector([1, float("nan")], "/a:vec", 1)
 
 

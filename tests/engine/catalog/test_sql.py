@@ -205,7 +205,7 @@ def test_a_view_notices_that_columns_are_gone(client: CatalogClient, tmp_path: P
     client.ctx.sql("CREATE VIEW geared AS SELECT * FROM reader(drives, frame)")
     drives.register(recording(tmp_path, "d", chunk("/speed", [7], floats(1)))).wait()
     drives.unregister(segments_to_drop=["a", "b", "c"])
-    with pytest.raises(ReadError, match="has other columns than when the query was planned: /gear:value"):
+    with pytest.raises(ReadError, match="has lost columns since the query was planned: /gear:value"):
         client.ctx.sql("SELECT * FROM geared").collect()
 
 
@@ -389,11 +389,11 @@ def test_a_dataset_is_not_read_for_a_list_of_tables(client: CatalogClient, monke
             "reader has no argument 'content' (line 2, column 2). Did you mean 'contents'? There are: dataset, index,",
         ),
         ("SELECT * FROM reader(drivs, frame)", "there is no dataset 'drivs'. Did you mean drives?"),
-        ("SELECT * FROM reader(labels, frame)", "'labels' is a table, and no dataset"),
-        ("SELECT * FROM reader(5, frame)", "reader: dataset takes text, and not 5"),
-        ("SELECT * FROM reader(drives, 5)", "reader: index takes text, and not 5"),
-        ("SELECT * FROM reader(drives, frame, fill => 'yes')", "fill_latest_at takes TRUE or FALSE, and not 'yes'"),
-        ("SELECT * FROM reader(drives, frame, contents => 5)", "contents takes text, or a list of texts, and not 5"),
+        ("SELECT * FROM reader(labels, frame)", "'labels' is a table, not a dataset"),
+        ("SELECT * FROM reader(5, frame)", "reader: dataset takes text, not 5"),
+        ("SELECT * FROM reader(drives, 5)", "reader: index takes text, not 5"),
+        ("SELECT * FROM reader(drives, frame, fill => 'yes')", "fill_latest_at takes TRUE or FALSE, not 'yes'"),
+        ("SELECT * FROM reader(drives, frame, contents => 5)", "contents takes text, or a list of texts, not 5"),
         ("SELECT * FROM reader(drives, frame, segments => 'd')", "there is no segment 'd'"),
         ("SELECT * FROM reader(drives, frame, index => 'x')", "reader: index is given twice"),
         ("SELECT * FROM reader(drives, frame, true)", "reader: argument 3 has no name"),
@@ -402,7 +402,7 @@ def test_a_dataset_is_not_read_for_a_list_of_tables(client: CatalogClient, monke
         ("SELECT * FROM reader(drives, frame, segments => )", "Expected: an expression"),
         ("SELECT * FROM reader(drives, frame, segments => (SELECT x FROM labels))", "'x' (line 1, column 57)"),
         ("SELECT * FROM reader(drives, frame, segments => (SELECT 5))", "segments takes text"),
-        ("SELECT * FROM reader(drives, frame, fill => random() < 2)", "reader: fill_latest_at is no constant"),
+        ("SELECT * FROM reader(drives, frame, fill => random() < 2)", "reader: fill_latest_at is not a constant"),
         ("SELECT * FROM reader(drives, frame, using_index_values => ['a'])", "IndexValuesLike must be"),
         ("SELECT * FROM reader(drives, frame, using_index_values => [1, 1])", "unique"),
         ("SELECT 1 / 0", "Divide by zero"),
@@ -475,11 +475,11 @@ def test_statements_reach_no_files_and_write_to_no_dataset(
 
 
 def test_a_dataset_is_not_written_or_removed_by_its_name(client: CatalogClient) -> None:
-    with pytest.raises(UnsupportedError, match="'drives' is a dataset, and SQL writes to tables"):
+    with pytest.raises(UnsupportedError, match="'drives' is a dataset; SQL can only write to tables"):
         client.ctx.sql("SELECT * FROM drives").write_table("drives")
     with pytest.raises(Exception, match="'drives' is an entry of the catalog"):
         client.ctx.deregister_table("drives")
-    with pytest.raises(UnsupportedError, match="SQL over a catalog writes no files: COPY"):
+    with pytest.raises(UnsupportedError, match="SQL in a catalog cannot write files: COPY"):
         client.ctx.sql("COPY drives TO '/tmp/x.csv'")
     with pytest.raises(ChunkmillError, match="DML not supported"):
         client.ctx.sql_with_options("INSERT INTO labels VALUES ('x', 'y')", SQLOptions().with_allow_dml(False))

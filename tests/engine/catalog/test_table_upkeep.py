@@ -93,7 +93,7 @@ def test_small_fragments_are_joined_and_old_versions_go(table: TableEntry) -> No
         table.append(id=number, v="x")
     written = lance.fragment.write_fragments(pa.table({"id": [9], "v": ["late"]}, schema=SCHEMA), folder_of(table))
     before = rows(table)
-    with pytest.raises(UsageError, match="younger than 7 days may still be in use"):
+    with pytest.raises(UsageError, match="younger than 7 days may be in use"):
         table.do_maintenance(compact_fragments=True, cleanup_before=datetime.now(UTC))
     assert len(data_files(table)) == 5, "nothing is done where something is refused"
     table.do_maintenance(compact_fragments=True)
@@ -218,9 +218,9 @@ def _garbled(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("damage", "kind", "message"),
     [
-        (_gone, SourceMissingError, "table 't' needs this file, which is gone"),
+        (_gone, SourceMissingError, "table 't' needs this file, which is missing"),
         (_cut, ReadError, "a file of table 't' has 10 bytes, not "),
-        (_undeleted, SourceMissingError, "table 't' needs this file, which is gone"),
+        (_undeleted, SourceMissingError, "table 't' needs this file, which is missing"),
         (_unmade, SourceMissingError, "there is no Lance table here"),
         (_garbled, ReadError, "table 't' cannot be read"),
     ],
@@ -279,7 +279,7 @@ def test_sql_inserts_rows(client: CatalogClient, table: TableEntry) -> None:
     ]
     sql("INSERT OVERWRITE t SELECT id, 'only' FROM t WHERE id = 2")
     assert rows(table) == [(2, "only")]
-    with pytest.raises(UnsupportedError, match="SQL has no DELETE of a table of the catalog"):
+    with pytest.raises(UnsupportedError, match="SQL cannot DELETE a table of the catalog"):
         sql("DELETE FROM t WHERE id = 2")
     with pytest.raises(UsageError, match="the catalog's own table, which cannot be written"):
         sql("INSERT INTO __entries SELECT * FROM __entries")

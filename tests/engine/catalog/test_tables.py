@@ -230,7 +230,7 @@ def test_rows_that_do_not_fit_are_refused_whole(client: CatalogClient, table: Ta
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         table.append(pa.RecordBatchReader.from_batches(SCHEMA, failing()))
-    with pytest.raises(WriteError, match="'id' has nulls, and may have none"):
+    with pytest.raises(WriteError, match="'id' has nulls, but must not have any"):
         strict.append(v="x")
     with pytest.raises(UsageError, match="two columns of the name 'id'"):
         table.append(pa.table([pa.array([1], pa.int32())] * 2, names=["id", "id"]))
@@ -418,7 +418,7 @@ def test_a_frame_reads_what_is_there_when_it_runs(table: TableEntry) -> None:
     table.append(id=1)
     assert frame.to_pydict() == {"id": [1]}
     table.overwrite(pa.table({"other": [1]}))
-    with pytest.raises(ReadError, match="table 't' has other columns than when the query was planned: id, v"):
+    with pytest.raises(ReadError, match="table 't' has lost columns since the query was planned: id, v"):
         frame.to_pydict()
     table.delete()
     with pytest.raises(NotFoundError, match="Table with name t not found"):
@@ -432,7 +432,7 @@ def test_a_capsule_is_given_where_versions_agree(client: CatalogClient, table: T
         context.register_table("mine", table)
         assert context.table("mine").to_pydict() == {"id": [1], "v": [None]}
     else:
-        with pytest.raises(UnsupportedError, match="Lance shares tables with DataFusion 54"):
+        with pytest.raises(UnsupportedError, match="Lance needs DataFusion 54"):
             table.__datafusion_table_provider__()
 
 

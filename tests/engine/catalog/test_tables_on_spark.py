@@ -49,7 +49,7 @@ def test_tasks_of_spark_write_a_frame_in_one_commit(client: CatalogClient, spark
     version = lance.dataset(table.storage_url).version
     with pytest.raises(WriteError, match="fields did not match"):
         table.append(spark.range(3).selectExpr("id", "id as other"))
-    with pytest.raises(WriteError, match="may have none"):
+    with pytest.raises(WriteError, match="must not have any"):
         table.append(spark.range(3).selectExpr("cast(null as bigint) as id"))
     with pytest.raises(UsageError, match="two columns"):
         table.append(spark.range(3).selectExpr("id", "id as id"))

@@ -83,7 +83,7 @@ def test_a_dataset_is_examined_segment_by_segment(tmp_path: Path) -> None:
         diagnose(entry, segments="none", executor="inline")
     with pytest.raises(NotFoundError, match="no recording 'none'"):
         diagnose(tmp_path / "files/gap.rrd", segments="none")
-    with pytest.raises(UsageError, match="'holes' is no kind"):
+    with pytest.raises(UsageError, match="'holes' is not a kind"):
         diagnose(entry, kinds="holes")
     with pytest.raises(ReadError, match="no version 99"):
         diagnose(entry, options={"version": 99})
@@ -262,5 +262,5 @@ def test_a_finding_says_what_is_wrong_in_a_line() -> None:
     diagnosis = Diagnosis((finding,), 1, 10)
     assert not diagnosis
     assert diagnosis.of_severity("warning") == (finding,)
-    with pytest.raises(UsageError, match="'bad' is no severity"):
+    with pytest.raises(UsageError, match="'bad' is not a severity"):
         diagnosis.of_severity("bad")

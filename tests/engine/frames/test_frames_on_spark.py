@@ -274,7 +274,7 @@ def test_a_frame_of_spark_has_the_rows_of_the_reader(tmp_path: Path, monkeypatch
 
 def test_what_datafusion_made_is_none_of_spark(tmp_path: Path) -> None:
     frame = small_dataset(tmp_path, 1).reader("frame")
-    with pytest.raises(UsageError, match="reader's own frame"):
+    with pytest.raises(UsageError, match="the frame of a reader"):
         frame.select("frame").to_spark()
 
 

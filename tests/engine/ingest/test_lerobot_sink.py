@@ -90,7 +90,7 @@ def test_a_recording_that_does_not_fit_stops_nothing(
         ingest(landing, lake)
     facts = episodes(lake)
     assert (facts["a"], facts["c"]) == (11, 21)
-    assert "the shape is [2], and in a recording before [1]" in facts["b"]
+    assert "the shape is [2], but [1] in an earlier recording" in facts["b"]
     assert "b has no episode: " in caplog.text
 
 

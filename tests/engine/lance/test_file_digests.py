@@ -311,7 +311,7 @@ def test_digests_that_cannot_be_written_are_warned_of(entry: TableEntry, monkeyp
     version = lance.dataset(folder_of(entry)).version
     monkeypatch.setenv(PLAN, "lance.digests:enospc")
     monkeypatch.setattr("chunkmill.engine.faults._here", {})
-    with pytest.warns(UserWarning, match=rf"version {version + 1} of table 't' is written, and has no digests"):
+    with pytest.warns(UserWarning, match=rf"version {version + 1} of table 't' is written, but has no digests"):
         entry.append(id=[200], v=["x"])
     monkeypatch.delenv(PLAN)
     assert entry.reader().count() == 101

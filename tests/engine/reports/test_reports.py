@@ -126,7 +126,7 @@ def test_tasks_that_overlap_are_drawn_below_each_other() -> None:
 def test_a_thousand_tasks_at_once_are_drawn_up_to_a_limit() -> None:
     drawn = timeline([task(i, 0.0, 1.0) for i in range(1000)], 1.0)
     assert drawn.count("<g>") == 64
-    assert "936 tasks that ran beside these are not drawn" in drawn
+    assert "936 simultaneous tasks are not drawn" in drawn
 
 
 def test_phases_exclude_each_other_and_consumers_are_not_charged() -> None:

@@ -219,7 +219,7 @@ class TestVerify:
         path = tmp_path / "a.rrd"
         whole = rrd_bytes(scalars())
         path.write_bytes(whole.replace(b"rec", b"oth", 1))
-        with pytest.raises(ReadError, match="never announces"):
+        with pytest.raises(ReadError, match="does not announce"):
             verify_file(path).checked()
 
     def test_the_command(self, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_stores_interleave(tmp_path: Path) -> None:
 
 
 def test_a_store_that_was_not_begun() -> None:
-    with pytest.raises(UsageError, match="was not begun"):
+    with pytest.raises(UsageError, match="was not announced"):
         RrdWriter(io.BytesIO()).append(STORE, scalars())
 
 

@@ -56,13 +56,13 @@ def files(table: Table) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "kind", "text"),
     [
-        ({"where": ""}, UsageError, "is no condition on this table"),
-        ({"where": "a"}, UsageError, "is no condition on this table"),
-        ({"where": "a > 'x'"}, UsageError, "is no condition on this table"),
-        ({"where": "sum(a) > 1"}, UsageError, "is no condition on this table"),
-        ({"where": "nosuch(a) = 1"}, UsageError, "is no condition on this table"),
-        ({"where": "a = 1; DROP TABLE t"}, UsageError, "is no condition on this table"),
-        ({"where": "_rowaddr IN ()"}, UsageError, "is no condition on this table"),
+        ({"where": ""}, UsageError, "is an invalid condition on this table"),
+        ({"where": "a"}, UsageError, "is an invalid condition on this table"),
+        ({"where": "a > 'x'"}, UsageError, "is an invalid condition on this table"),
+        ({"where": "sum(a) > 1"}, UsageError, "is an invalid condition on this table"),
+        ({"where": "nosuch(a) = 1"}, UsageError, "is an invalid condition on this table"),
+        ({"where": "a = 1; DROP TABLE t"}, UsageError, "is an invalid condition on this table"),
+        ({"where": "_rowaddr IN ()"}, UsageError, "is an invalid condition on this table"),
         ({"read_version": 999}, NotFoundError, "the table has no version 999"),
         ({"read_version": -1}, UsageError, "numbered from 1"),
         ({"read_version": "x"}, TypeError, "'version': 'str'"),
@@ -116,7 +116,7 @@ def test_columns_are_names(table: Table, columns: Any) -> None:
 @pytest.mark.parametrize("name", ["", "x.y", "x`y", "x\0y", "_rowid", "_rowaddr", "_row_created_at_version"])
 def test_names_that_lance_could_not_read_are_refused(table: Table, name: str) -> None:
     for transform in (double, "a + 1"):
-        with pytest.raises(UsageError, match="a column cannot be called"):
+        with pytest.raises(UsageError, match="a column cannot have the name"):
             table.add_columns({name: transform})
     assert table.schema.names == ["a"]
 
@@ -226,7 +226,7 @@ def test_a_function_that_is_gone_or_another_is_told(
     table.add_columns({"c": module("a * 3")})
     monkeypatch.setattr(targets, "_known", {})  # as another process has it
     allowed = Table(table.uri, udf_modules=["own_functions"])
-    with pytest.raises(UsageError, match="is not in the list of those that may be imported"):
+    with pytest.raises(UsageError, match="is not in the list of modules that may be imported"):
         table.backfill("c")
     allowed.backfill("c", where="a < 6")
     module("a * 4")

@@ -109,9 +109,9 @@ def test_an_update_gives_a_row_the_very_value(name: str, tmp_path: Path) -> None
         ({"values": {"a": 1}, "values_sql": {"a": "1"}}, "either values or values_sql"),
         ({"values": {"zz": 1}}, "no column 'zz'"),
         ({"values_sql": {"zz": "1"}}, "no column 'zz'"),
-        ({"values": {"a": "text"}}, "no value of the column 'a'"),
-        ({"values": {"a": 2**63}}, "no value of the column 'a'"),
-        ({"values": {"a": 1.5}}, "no value of the column 'a'"),
+        ({"values": {"a": "text"}}, "not a value of the column 'a'"),
+        ({"values": {"a": 2**63}}, "not a value of the column 'a'"),
+        ({"values": {"a": 1.5}}, "not a value of the column 'a'"),
         ({"values_sql": {"a": "nope(1)"}}, "nope"),
         ({"values_sql": {"a": "s"}}, "Cast"),
         ({"where": "zz = 1", "values": {"a": 1}}, "zz"),
@@ -144,7 +144,7 @@ def test_rows_are_added_in_every_form(table: Table) -> None:
     with pytest.raises(UsageError, match="no column 'zz'"):
         table.add([{"zz": 1}])
     for value in ("x", 1.5, 2**63):
-        with pytest.raises(UsageError, match="do not go"):
+        with pytest.raises(UsageError, match="do not fit the columns"):
             table.add([{"a": value}])
     with pytest.raises(WriteError, match="type"):
         table.add(pa.table({"a": ["x"]}))
@@ -255,7 +255,7 @@ def test_an_update_that_comes_between_is_not_taken_for_known(table: Table, monke
 
 
 def test_all_may_be_stale_where_row_ids_are_not_stable(tmp_path: Path, table: Table) -> None:
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(UsageError, match="give only one of them"):
         table.backfill("double", where="a = 1", recompute_stale=True)
     lance.write_dataset(pa.table({"a": [1, 2]}), tmp_path / "u.lance")
     other = Table(str(tmp_path / "u.lance"), executor="inline")

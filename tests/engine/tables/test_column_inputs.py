@@ -33,9 +33,9 @@ def values(table: Table, column: str) -> list[Any]:
 
 
 def test_columns_that_cannot_all_be_added_are_not_added(table: Table) -> None:
-    with pytest.raises(UsageError, match="'a \\+' is no expression"):
+    with pytest.raises(UsageError, match="'a \\+' is an invalid expression"):
         table.add_columns({"b": "a + 1", "first": double, "y": "a +"})
-    with pytest.raises(UsageError, match="'zz \\+ 1' is no expression"):
+    with pytest.raises(UsageError, match="'zz \\+ 1' is an invalid expression"):
         table.add_columns({"b": "a + 1", "y": "zz + 1"})
     with pytest.raises(UsageError, match=r"expects input columns \['q'\]"):
         table.add_columns({"b": "a + 1", "y": (double, ["q"])})

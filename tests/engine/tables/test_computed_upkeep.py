@@ -83,7 +83,7 @@ def test_what_a_job_needs_stays(table: Table) -> None:
         began = table.version
         for number in range(3):
             table.add([{"a": 100 + number}])
-        with pytest.warns(UserWarning, match="stay while jobs run"):
+        with pytest.warns(UserWarning, match="stay, because a job runs"):
             table.cleanup_old_versions(NOW, delete_unverified=True)
         assert began in versions(table)
         checkpoints = list(Path(table.uri, "_computed/checkpoints").rglob("*"))
@@ -104,7 +104,7 @@ def test_a_job_whose_version_goes_under_it_may_run_again(table: Table, monkeypat
             before.setattr(JobTable, "running", lambda self: [])
             table.cleanup_old_versions(NOW)
         assert versions(table) == [table.version]
-        with pytest.raises(JobFailedError, match="was removed before it was said") as failed:
+        with pytest.raises(JobFailedError, match="was removed before its use was recorded") as failed:
             ended()
     assert isinstance(failed.value.__cause__, ReadError) and failed.value.__cause__.transient
     table.backfill("third")
@@ -154,7 +154,7 @@ def test_files_of_dead_jobs_go_and_those_of_living_ones_stay(table: Table) -> No
     table.cleanup_old_versions()
     assert Path(table.uri, "data", of_alive).exists()
     elsewhere(datetime.now(UTC) - timedelta(minutes=70))
-    assert home.running() == [] and home.get("alive").error == "nothing was heard of it for an hour"
+    assert home.running() == [] and home.get("alive").error == "it sent no heartbeat for an hour"
     table.cleanup_old_versions()
     assert not Path(table.uri, "data", of_alive).exists()
     assert table.to_arrow()["double"].to_pylist() == [2 * a for a in range(40)]

@@ -39,15 +39,15 @@ CALLS: list[Callable[[Table, str], Any]] = [
     [
         (
             "speed > 3",
-            r"^CM501: 'speed > 3' is no condition on this table: there is no column 'speed'\. There are: id, my col,",
+            r"^CM501: 'speed > 3' is an invalid condition on this table: there is no column 'speed'\. There are: id,",
         ),
         (
             "\"my col\" = 'a'",
-            r"\"my col\" would be text, and not the column\. Write `my col` for the column, and 'my col'",
+            r"\"my col\" would be text, not the column\. Write `my col` for the column, and 'my col'",
         ),
-        ("x > 3; x < 5", r"there is more after ';'"),
-        ("x > 3) OR (1=1) -- ", r"there is more after '--'"),
-        ("x > 3 /* all */", r"there is more after '/\*'"),
+        ("x > 3; x < 5", r"it continues after ';'"),
+        ("x > 3) OR (1=1) -- ", r"it continues after '--'"),
+        ("x > 3 /* all */", r"it continues after '/\*'"),
     ],
 )
 def test_what_is_no_condition_is_told_and_changes_nothing(
@@ -72,15 +72,15 @@ def test_columns_of_a_query_that_are_not_there_are_told(table: Table) -> None:
     ):
         table.search(None).select(["id", "speed"]).to_arrow()
     with pytest.raises(
-        UsageError, match=r"^CM501: 'speed \* 2' is no expression on this table: there is no column 'speed'"
+        UsageError, match=r"^CM501: 'speed \* 2' is an invalid expression on this table: there is no column 'speed'"
     ):
         table.search(None).select({"id": "id", "double": "speed * 2"}).to_arrow()
-    with pytest.raises(UsageError, match=r"'it > 2' is no condition"):
+    with pytest.raises(UsageError, match=r"'it > 2' is an invalid condition"):
         table.search("wet", fts_columns="note").where("it > 2").to_arrow()
 
 
 def test_a_search_for_words_without_an_index_says_how_one_is_made(table: Table) -> None:
-    with pytest.raises(UsageError, match=r"no column has an index of words\. Make one, create_fts_index\(column\)"):
+    with pytest.raises(UsageError, match=r"no column has an index of words\. Create one by create_fts_index\(column\)"):
         table.search("wet road").to_arrow()
 
 
@@ -93,6 +93,8 @@ def test_constants_alone_are_no_query_and_may_be_columns(table: Table) -> None:
 
 def test_what_is_of_several_rows_is_told_without_the_insides_of_a_plan(table: Table) -> None:
     with pytest.raises(
-        UsageError, match=r"^CM501: 'max\(x\)' is no expression on this table: AggregateFunction is not of one row\."
+        UsageError,
+        match=r"^CM501: 'max\(x\)' is an invalid expression on this table: AggregateFunction does not work on single "
+        r"rows\.",
     ):
         table.search(None).select({"id": "id", "most": "max(x)"}).to_arrow()

@@ -159,7 +159,7 @@ def test_a_function_of_a_batch_takes_what_it_does_not_fill() -> None:
 )
 def test_metadata_that_is_no_definition_is_damage(text: str) -> None:
     metadata = {"virtual_column": "true", "virtual_column.udf_inputs": text}
-    with pytest.raises(ReadError, match=r"udf_inputs of the column 'c' is no list of names") as caught:
+    with pytest.raises(ReadError, match=r"udf_inputs of the column 'c' is not a list of names") as caught:
         Definition.of(pa.field("c", pa.int64(), metadata=metadata))
     assert len(str(caught.value)) < 400
 
@@ -168,7 +168,7 @@ def test_a_definition_of_something_else_is_read_and_cannot_be_used() -> None:
     metadata = {b"virtual_column": b"true", b"virtual_column.udf": b"_udfs/abc", b"virtual_column.udf_name": b"\xff"}
     made = Definition.of(pa.field("c", pa.int64(), metadata=metadata))
     assert (made.module, made.inputs) == ("", None)
-    with pytest.raises(UsageError, match=r"the definition has no name by which a function is found in a module.*udf="):
+    with pytest.raises(UsageError, match=r"the definition does not name a function in a module.*udf="):
         resolve(made, ["", "os"])
 
 
@@ -198,7 +198,7 @@ def test_a_module_that_is_not_listed_is_not_imported(package: Path) -> None:
         ["lake_functions."],
     ):
         with pytest.raises(
-            UsageError, match=r"'lake_functions.columns' is not in the list of those that may be imported"
+            UsageError, match=r"'lake_functions.columns' is not in the list of modules that may be imported"
         ) as e:
             resolve(made, allowed)
         assert (
@@ -223,7 +223,7 @@ def test_another_digest_is_told(package: Path) -> None:
 def test_what_is_not_there_is_told(package: Path) -> None:
     made = defined("doubled")
     (package / "columns.py").write_text("def doubled(a): return a * 2\n")
-    with pytest.raises(UsageError, match=r"the module 'lake_functions.columns' has no UDF of the name 'doubled'"):
+    with pytest.raises(UsageError, match=r"the module 'lake_functions.columns' has no UDF with the name 'doubled'"):
         resolve(made, ["lake_functions"])
     _unload()
     (package / "columns.py").write_text("1 / 0\n")
@@ -254,14 +254,14 @@ def test_inputs_are_those_of_the_definition(package: Path) -> None:
     assert resolve(defined("batches"), ["lake_functions"]).inputs is None
     with pytest.raises(UsageError, match="expects at most 1 parameters but 2 input_columns"):
         resolve(defined("doubled", udf_inputs='["a", "b"]'), ["lake_functions"])
-    with pytest.raises(UsageError, match="names no input columns, and the function takes some"):
+    with pytest.raises(UsageError, match="names no input columns, but the function needs some"):
         resolve(defined("doubled", udf_inputs="null"), ["lake_functions"])
 
 
 def test_a_function_that_this_process_remembers_needs_no_list(package: Path) -> None:
     local = loaded().made()
     made = Definition.of(pa.field("c", pa.int64(), metadata=metadata_of(local)))
-    with pytest.raises(UsageError, match="no name by which a function is found"):
+    with pytest.raises(UsageError, match="does not name a function in a module"):
         resolve(made, ["lake_functions"])
     remember(local)
     assert resolve(made) is local
@@ -282,7 +282,7 @@ def test_a_function_of_the_main_module_needs_no_list(package: Path, monkeypatch:
     made = Definition.of(pa.field("c", pa.int64(), metadata=metadata_of(main.tripled)))
     assert resolve(made) is main.tripled
     del main.tripled
-    with pytest.raises(UsageError, match="the module '__main__' has no UDF of the name 'tripled'"):
+    with pytest.raises(UsageError, match="the module '__main__' has no UDF with the name 'tripled'"):
         resolve(made)
 
 

@@ -84,7 +84,7 @@ def test_a_class_is_called_with_the_arguments_of_its_constructor() -> None:
 
 
 def test_arguments_that_have_no_text_need_a_version() -> None:
-    with pytest.raises(UsageError, match=r"made with arguments that are no plain values.*Give it a `version=`"):
+    with pytest.raises(UsageError, match=r"because they are not plain values.*Give a `version=`"):
         udf(Model)(object())
     assert udf(version="1")(Model)(object()).version == "1"
 

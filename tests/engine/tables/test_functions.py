@@ -86,7 +86,7 @@ def test_columns_are_found_by_name_or_else_taken_in_order() -> None:
     assert less.compute(batch(x=[5], y=[1])).to_pylist() == [4]
     assert less.with_inputs(["x", "x"]).compute(batch(x=[5])).to_pylist() == [0]
     with pytest.raises(
-        UsageError, match=r"UDF 'less' is called with the columns \['a', 'b'\], and the batch has \['x'\]"
+        UsageError, match=r"UDF 'less' is called with the columns \['a', 'b'\], but the batch has \['x'\]"
     ):
         less.compute(batch(x=[5]))
 
@@ -159,7 +159,7 @@ def test_a_struct_may_say_the_types_of_several_columns() -> None:
         return Size(a, np.zeros(2))
 
     assert sized.outputs == tuple(types)
-    with pytest.raises(UsageError, match=r"returns Columns of \['height', 'width'\], and its data_type is int8"):
+    with pytest.raises(UsageError, match=r"returns Columns of \['height', 'width'\], but its data_type is int8"):
         udf(pa.int8())(sized.function)
 
 
@@ -212,7 +212,7 @@ def test_other_types_have_to_be_given(annotation: Any) -> None:
         return None
 
     f.__annotations__["return"] = annotation
-    with pytest.raises(UsageError, match=r"UDF 'f' has the return annotation .*, from which the type of its column"):
+    with pytest.raises(UsageError, match=r"UDF 'f' has the return annotation .*, which does not determine"):
         udf(f)
     assert udf(pa.list_(pa.float32()))(f).compute(batch(a=[1])).to_pylist() == [None]
 
@@ -229,9 +229,9 @@ def test_functions_of_arrays_and_batches_need_a_type() -> None:
     def arrays(a: pa.Array) -> int: ...
     def batches(a: pa.RecordBatch) -> int: ...
 
-    with pytest.raises(UsageError, match=r"UDF 'arrays' takes pyarrow\.Arrays, and the type"):
+    with pytest.raises(UsageError, match=r"UDF 'arrays' takes pyarrow\.Arrays, so the type"):
         udf(arrays)
-    with pytest.raises(UsageError, match=r"UDF 'batches' takes a pyarrow\.RecordBatchs?, and the type"):
+    with pytest.raises(UsageError, match=r"UDF 'batches' takes a pyarrow\.RecordBatchs?, so the type"):
         udf(batches)
 
 
@@ -250,14 +250,12 @@ def test_columns_of_a_class_that_is_nowhere_to_be_found_are_refused() -> None:
 
     def none(a: int) -> Columns[Empty]: ...
 
-    with pytest.raises(
-        UsageError, match=r"UDF 'f' returns Columns\[Nowhere\], and that cannot be looked up: NameError"
-    ):
+    with pytest.raises(UsageError, match=r"UDF 'f' returns Columns\[Nowhere\], which cannot be resolved: NameError"):
         udf(f)
-    with pytest.raises(UsageError, match=r"UDF 'g': Columns\[T\] wants a NamedTuple, a dataclass or a TypedDict, not"):
+    with pytest.raises(UsageError, match=r"UDF 'g': Columns\[T\] needs a NamedTuple, a dataclass or a TypedDict, not"):
         udf(g)
     with pytest.raises(
-        UsageError, match=r"UDF 'h': the type of the column 'items' does not follow from its annotation"
+        UsageError, match=r"UDF 'h': the type of the column 'items' cannot be derived from its annotation"
     ):
         udf(h)
     with pytest.raises(UsageError, match=r"Empty of Columns\[T\] has no fields"):
@@ -289,7 +287,7 @@ def test_inputs_are_bound_by_position_and_counted() -> None:
         total.with_inputs(["a"])
     with pytest.raises(ValueError, match="UDF 'total' expects at most 2 parameters but 3 input_columns were provided"):
         total.with_inputs(["a", "b", "c"])
-    with pytest.raises(TypeError, match="input_columns is a list of names of columns, not 'ab'"):
+    with pytest.raises(TypeError, match="input_columns must be a list of column names, not 'ab'"):
         total.with_inputs("ab")
     with pytest.raises(TypeError, match=r"not \[1, 2\]"):
         total.with_inputs([1, 2])
@@ -332,15 +330,15 @@ def test_functions_that_are_no_columns_are_refused() -> None:
         udf(later)
     with pytest.raises(UsageError, match="UDF 'nothing' has no parameter"):
         udf(nothing)
-    with pytest.raises(UsageError, match="UDF 'keyword' wants 'a' by keyword"):
+    with pytest.raises(UsageError, match="UDF 'keyword' has the keyword-only parameter 'a'"):
         udf(keyword)
-    with pytest.raises(UsageError, match=r"UDF 'both' takes pyarrow\.Array and values of rows at once"):
+    with pytest.raises(UsageError, match=r"UDF 'both' mixes pyarrow\.Array and row values"):
         udf(both)
-    with pytest.raises(UsageError, match="a batch comes alone"):
+    with pytest.raises(UsageError, match="a batch must be the only one"):
         udf(two)
     with pytest.raises(TypeError, match=r"__call__, which .*Idle.* lacks"):
         udf(Idle)
-    with pytest.raises(TypeError, match=r"takes a pyarrow\.DataType, not 'int64'"):
+    with pytest.raises(TypeError, match=r"or a pyarrow\.DataType, not 'int64'"):
         udf("int64")
     with pytest.raises(TypeError, match="not for a 'partial' object"):
         udf(functools.partial(rows, 1))
@@ -390,18 +388,18 @@ def test_options_are_kept_and_checked() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        ({"num_cpus": -1}, ValueError, "num_cpus is -1, and cannot be less than 0"),
-        ({"num_cpus": None}, TypeError, "num_cpus is a number, not None"),
+        ({"num_cpus": -1}, ValueError, "num_cpus is -1, but must be at least 0"),
+        ({"num_cpus": None}, TypeError, "num_cpus must be a number, not None"),
         ({"num_cpus": float("nan")}, ValueError, "num_cpus is nan"),
-        ({"memory": 1.5}, TypeError, "memory is a number, not 1.5"),
-        ({"memory": True}, TypeError, "memory is a number, not True"),
-        ({"min_checkpoint_size": 0}, ValueError, "cannot be less than 1"),
+        ({"memory": 1.5}, TypeError, "memory must be a number, not 1.5"),
+        ({"memory": True}, TypeError, "memory must be a number, not True"),
+        ({"min_checkpoint_size": 0}, ValueError, "must be at least 1"),
         ({"max_checkpoint_size": 2, "min_checkpoint_size": 3}, ValueError, "max_checkpoint_size 2 is less than"),
         ({"timeout": 0}, ValueError, "timeout is 0 seconds"),
-        ({"timeout": "1"}, TypeError, "timeout is a number"),
-        ({"on_error": Skip(), "error_handling": Skip()}, ValueError, "two names of one argument"),
-        ({"checkpoint_size": 2, "batch_size": 3}, ValueError, "two names of one argument"),
-        ({"on_error": [ValueError]}, TypeError, "on_error is a list of Retry, Skip and Fail, and has"),
+        ({"timeout": "1"}, TypeError, "timeout must be a number"),
+        ({"on_error": Skip(), "error_handling": Skip()}, ValueError, "two names of the same argument"),
+        ({"checkpoint_size": 2, "batch_size": 3}, ValueError, "two names of the same argument"),
+        ({"on_error": [ValueError]}, TypeError, "on_error must be a list of Retry, Skip and Fail, but has"),
         ({"field_metadata": {"virtual_column.udf": "x"}}, ValueError, "begins with virtual_column"),
     ],
 )
@@ -411,7 +409,7 @@ def test_options_that_no_run_could_follow_are_refused(options: dict, kind: type[
 
 
 def test_a_timeout_is_of_rows() -> None:
-    with pytest.raises(UsageError, match="a timeout is of one row"):
+    with pytest.raises(UsageError, match="a timeout is for one row"):
         udf(pa.int8(), timeout=1)(_whole)
 
 
@@ -438,7 +436,7 @@ def test_unpacked_functions_give_several_columns() -> None:
         return Size(a, a)
 
     assert UnpackedUDF(sized, prefix="img_").prefix == "img_"
-    with pytest.raises(UsageError, match="UDF 'doubled' gives one column"):
+    with pytest.raises(UsageError, match="UDF 'doubled' returns one column"):
         UnpackedUDF(doubled)
     with pytest.raises(TypeError, match="argument 'udf'"):
         UnpackedUDF(len)

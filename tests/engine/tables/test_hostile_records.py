@@ -123,9 +123,9 @@ def test_metadata_and_files_of_a_table_run_nothing(table: Table, canary: Path) -
         lance.dataset(table.uri).update_config({"virtual_column.udf": text})
         (Path(table.uri) / "_udfs").mkdir(exist_ok=True)
         (Path(table.uri) / "_udfs" / digest_of(payload).hex()).write_bytes(payload)
-        with pytest.raises(UsageError, match="is not here"):
+        with pytest.raises(UsageError, match="is not available"):
             table.backfill("c")
-        with pytest.raises(UsageError, match="is not here"):
+        with pytest.raises(UsageError, match="is not available"):
             Table(table.uri, udf_modules=["os", "pickle", "builtins"]).plan_backfill("c")
         table.backfill("c", udf=doubling())
         assert values(table) == [2 * a for a in range(ROWS)]
@@ -149,7 +149,7 @@ def test_checkpoints_and_records_run_nothing(table: Table, canary: Path) -> None
         assert values(table) == [2 * a for a in range(ROWS)]
     assert (job.status, error.error_message) == ("FAILED", "no 9")
     texts = [str(one.message) for one in told]
-    assert sum("a job is left out" in text for text in texts) >= len(payloads(canary))
+    assert sum("a job is skipped" in text for text in texts) >= len(payloads(canary))
     assert sum("the checkpoint" in text and "is damaged" in text for text in texts) >= len(payloads(canary))
     assert any("error records are damaged" in text for text in texts)
     assert not canary.exists()
@@ -284,9 +284,9 @@ def test_a_job_whose_record_is_damaged_leaves_the_others(table: Table, change: C
     job, other = table.backfill("c").job_id, table.backfill("c", where="1=1").job_id
     place = beside(table, "jobs", f"{job}.json")
     place.write_text(json.dumps(change(json.loads(place.read_text()))))
-    with pytest.warns(RuntimeWarning, match=f"a job is left out: .*{job}.json: the record of a job is damaged"):
+    with pytest.warns(RuntimeWarning, match=f"a job is skipped: .*{job}.json: the record of a job is damaged"):
         assert [one.job_id for one in table.jobs()] == [other]
-    with pytest.warns(RuntimeWarning, match="a job is left out"):
+    with pytest.warns(RuntimeWarning, match="a job is skipped"):
         assert table.get_errors() == []
     with pytest.raises(ReadError, match="the record of a job is damaged"):
         table.get_errors(job)
@@ -320,7 +320,7 @@ def test_an_error_whose_record_is_damaged_leaves_others(table: Table, change: Ca
     (place,) = beside(table, "errors").iterdir()
     line = place.read_text()
     place.write_text("\n".join([json.dumps(change(json.loads(line))), line, line[:20]]))
-    with pytest.warns(RuntimeWarning, match="2 error records are damaged, and is left out"):
+    with pytest.warns(RuntimeWarning, match="2 error records are damaged, and skipped"):
         assert table.get_failed_row_addresses(job, "c") == [9]
 
 

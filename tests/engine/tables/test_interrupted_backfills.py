@@ -70,7 +70,7 @@ def test_a_backfill_ends_by_ctrl_c_and_the_next_one_goes_on(
     began = time.monotonic()
     said, complained = process.communicate(timeout=60)
     assert process.returncode == 130 and time.monotonic() - began < 20, (said, complained)
-    assert len(complained.splitlines()) == 1 and "Run the same again to go on from there" in complained
+    assert len(complained.splitlines()) == 1 and "Run the same again to continue" in complained
     assert "fragments of 'd' are committed, and checkpoints of others are kept" in complained
     before = len(calls(tmp_path))
     assert before < ROWS

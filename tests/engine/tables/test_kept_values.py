@@ -138,7 +138,7 @@ def test_functions_get_blobs_as_bytes(tmp_path: Path, version: str) -> None:
     assert table.to_arrow().to_pydict() == {"blob": given, "length": [10, None, 0, 100_000]}
     assert table.schema.field("blob").type == pa.large_binary()
     lance.write_dataset(pa.table({"length": [10], "blob": [b"z"]}), tmp_path / "more.lance")
-    with pytest.raises(UsageError, match="'blob' is one of blobs, which is not loaded"):
+    with pytest.raises(UsageError, match="'blob' is a blob column, which cannot be loaded"):
         table.load_columns(str(tmp_path / "more.lance"), "length", ["blob"])
 
 
@@ -148,6 +148,6 @@ def test_a_function_gives_no_blobs(make: Callable[..., Table]) -> None:
         return b"x" * a
 
     table = make()
-    with pytest.raises(UsageError, match="'c' would be one of blobs, which no function fills"):
+    with pytest.raises(UsageError, match="'c' would be a blob column, which functions cannot fill"):
         table.add_columns({"c": made})
     assert table.schema.names == ["a"]

@@ -65,7 +65,7 @@ def test_columns_of_one_function_are_loaded_together_or_not(table: Table) -> Non
     table.add_columns(size)
     table.backfill("height")
     place = source(table, a=[1], height=[0], width=[0])
-    with pytest.raises(UsageError, match="'height' is one of several that a function fills together"):
+    with pytest.raises(UsageError, match="'height' is one of several columns of a single function"):
         table.load_columns(place, "a", ["height"])
     table.load_columns(place, "a", ["width", "height"])
     assert table.to_arrow()["height"].to_pylist() == [10, 0, 12, 13, 14, 15]

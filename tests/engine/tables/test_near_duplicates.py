@@ -109,12 +109,12 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
         ([[1.0, 2.0], [1.0]], {}, "has 1 numbers in row 1, not 2"),
         ([[1.0]], {"column": "w"}, "there is no column 'w'"),
         ([[1.0]], {"column": "rerun_segment_id"}, "has no vectors, but string"),
-        ([[1.0]], {"threshold": 0}, "no similarity above 0 and up to 1"),
-        ([[1.0]], {"threshold": 1.1}, "no similarity above 0 and up to 1"),
-        ([[1.0]], {"threshold": float("nan")}, "no similarity above 0 and up to 1"),
+        ([[1.0]], {"threshold": 0}, "not a similarity above 0 and up to 1"),
+        ([[1.0]], {"threshold": 1.1}, "not a similarity above 0 and up to 1"),
+        ([[1.0]], {"threshold": float("nan")}, "not a similarity above 0 and up to 1"),
         ([[1.0]], {"key": "w"}, "key: there is no column 'w'"),
-        ([[1.0]], {"key": []}, "cannot name rows"),
-        ([[1.0]], {"key": "v"}, "name no rows"),
+        ([[1.0]], {"key": []}, "cannot be a key"),
+        ([[1.0]], {"key": "v"}, "cannot identify rows"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, vectors: Any, options: dict[str, Any], message: str) -> None:

@@ -42,7 +42,7 @@ def test_columns_that_are_not_there_are_refused(table: Table, columns: object) -
 
 
 def test_conditions_and_counts_that_are_none_are_refused(table: Table) -> None:
-    with pytest.raises(UsageError, match="no condition"):
+    with pytest.raises(UsageError, match="invalid condition"):
         table.search().where("id >").to_arrow()
     with pytest.raises(UsageError, match="limit"):
         table.search().limit(-1)

@@ -332,9 +332,9 @@ def test_what_no_index_of_values_can_be_is_refused(table: Table) -> None:
 @pytest.mark.parametrize(
     ("query", "arguments", "text"),
     [
-        (VECTORS[0][:3], {}, "has 3 numbers, and vectors of 'vector' have 16"),
-        ([float("nan")] * 16, {}, "not finite"),
-        (["a"] * 16, {}, "no vector"),
+        (VECTORS[0][:3], {}, "has 3 numbers, but vectors of 'vector' have 16"),
+        ([float("nan")] * 16, {}, "non-finite"),
+        (["a"] * 16, {}, "not a vector"),
         ("fox", {"query_type": "vector"}, "a vector"),
         (VECTORS[0], {"query_type": "fts"}, "text"),
         (VECTORS[0], {"query_type": "nearest"}, "query_type"),

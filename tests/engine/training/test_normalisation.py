@@ -191,10 +191,10 @@ def test_the_catalog_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     check(less.statistics["joints"], known[0].joints)
     assert table.to_arrow_reader().read_all().num_rows == 4
     dataset.catalog.create_table("other", pa.schema([("x", pa.int64())]))
-    with pytest.raises(UsageError, match="'other' keeps no statistics"):
+    with pytest.raises(UsageError, match="'other' is not a table of statistics"):
         Normalisation.of(source, "frame", fields, table="other")
     by_code = {"joints": Field(JOINTS, NumericDecoder(), select=Selector(".").pipe(lambda v: v))}
-    with pytest.raises(UsageError, match="functions of Python"):
+    with pytest.raises(UsageError, match="Python functions"):
         Normalisation.of(source, "frame", by_code, table="statistics")
 
 

@@ -290,7 +290,7 @@ def test_what_is_wrong_is_said(served: ServedDataset, drives: tuple[list[Drive],
     with pytest.raises(NotFoundError, match="'nothing'"):
         SampleIndex.build(DataSource(ServedDataset(served.url, "nothing")), "frame", FIELDS)
     for url in ("http://127.0.0.1:1", "rerun+http://", "lake"):
-        with pytest.raises(UsageError, match="no address of a server"):
+        with pytest.raises(UsageError, match="not the address of a server"):
             ServedDataset(url, "drives")
     began = time.monotonic()
     with pytest.raises(UnreachableError):

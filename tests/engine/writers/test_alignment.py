@@ -99,7 +99,7 @@ def test_what_is_no_rotation_is_an_error() -> None:
     aligned = align(np.array([0, 10]), np.array([5]), Alignment(Rule.SLERP))
     with pytest.raises(UsageError, match="four numbers"):
         slerped(np.zeros((2, 3)), aligned)
-    with pytest.raises(UsageError, match="length zero"):
+    with pytest.raises(UsageError, match="length of a quaternion is zero"):
         slerped(np.zeros((2, 4)), aligned)
 
 

@@ -110,7 +110,7 @@ def test_frames_that_give_no_way(edges: list[Edge], message: str, tmp_path: Path
 
 @pytest.mark.parametrize("row", [[np.nan, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0]])
 def test_a_transform_that_is_none(row: list[float], tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match="the transform of 'tool' in 'base' is none"):
+    with pytest.raises(ReadError, match="the transform of 'tool' in 'base' is invalid"):
         export(recording(static("tool", "base", row)), tmp_path)
 
 
@@ -134,11 +134,11 @@ def test_transforms_on_another_clock(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"transform": {"kind": "pose"}}, "values have 3 numbers, and a pose has 7"),
-        ({"transform": {"kind": "place"}}, r"transform\.kind: 'place' is none of point, vector, rotation, pose"),
+        ({"transform": {"kind": "pose"}}, "values have 3 numbers, but a pose has 7"),
+        ({"transform": {"kind": "place"}}, r"transform\.kind: 'place' is not one of point, vector, rotation, pose"),
         ({"transform": {"source": "x"}}, r"transform\.source: there is no such key; did you mean 'source_frame'"),
         ({"transform": {"entities": []}}, r"entities: \[\] is not a list of entities"),
-        ({"dtype": "int32"}, "transform: it makes numbers, which int32 has not"),
+        ({"dtype": "int32"}, "transform: it makes numbers, which int32 does not support"),
     ],
 )
 def test_a_specification_that_cannot_be(more: dict[str, Any], message: str, tmp_path: Path) -> None:

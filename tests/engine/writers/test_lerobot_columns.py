@@ -122,8 +122,8 @@ def _still(child: str) -> LazyChunkStream:
             {"columns": ["/a", {"entity": "/b", "rul": "linear"}]},
             r"columns\.1\.rul: there is no such key; did you",
         ),
-        ({"columns": ["/a", "/b"], "dtype": "video"}, "a frame has one video, of one column"),
-        ({"columns": ["/a", "/b"], "dtype": "int32", "rule": "linear"}, "linear makes values between two"),
+        ({"columns": ["/a", "/b"], "dtype": "video"}, "a frame has a single video, from a single column"),
+        ({"columns": ["/a", "/b"], "dtype": "int32", "rule": "linear"}, "linear interpolates values"),
         ({"columns": ["/a", "/b"], "shape": [2], "names": ["a"]}, "names: there are 1 for 2 numbers"),
     ],
 )
@@ -136,7 +136,7 @@ def test_columns_of_another_width(tmp_path: Path) -> None:
     columns = [f"/arm/{joint}/position" for joint in JOINTS]
     with pytest.raises(ReadError, match="values have 6 numbers, not 7"):
         export(tmp_path / "set", {"columns": columns, "shape": [7]}, arm())
-    with pytest.raises(UsageError, match=r"there is nothing at /arm/joint_9"):
+    with pytest.raises(UsageError, match=r"there is no data at /arm/joint_9"):
         export(tmp_path / "set", {"columns": [*columns, "/arm/joint_9"]}, arm())
 
 

@@ -81,7 +81,7 @@ def test_a_notebook_shows_it(tmp_path: Path) -> None:
     assert "a&amp;b" in panel and "observation.&lt;state&gt;" in panel and "no frame has a value" in panel
     many = replace(report, accounts=report.accounts * 100, removed=("c",))
     assert many._repr_html_().count("<svg") == 8
-    assert "1 recording taken out" in many._repr_html_()
+    assert "1 recording removed" in many._repr_html_()
     assert "<table" not in replace(report, accounts=())._repr_html_()
     assert repr(report) == f"ExportReport({tmp_path / 'set'}: 2 episodes, 47 frames in the dataset)"
 

@@ -184,7 +184,7 @@ def test_several_at_once_and_what_cannot_be(tmp_path: Path) -> None:
     recording(2).collect(into=tmp_path / "store", recording_id="b", application_id="t", executor="inline")
     store = RecordingStore.open(tmp_path / "store")
     assert write_lerobot([dataset, store], tmp_path / "set", SPEC, executor="inline").episodes == 2
-    with pytest.raises(UsageError, match="recordings have one name: a"):
+    with pytest.raises(UsageError, match="recordings have the same name: a"):
         write_lerobot([dataset, dataset], tmp_path / "other", SPEC, executor="inline")
     with pytest.raises(UsageError, match="a LazyChunkStream has no names of recordings"):
         write_lerobot(recording(1), tmp_path / "other", SPEC)  # type: ignore[arg-type]

@@ -48,8 +48,8 @@ def test_frames_have_the_last_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("rule", "linear", "linear makes values between two, which string has not"),
-        ("shape", [2], r"a frame has one text, and the shape is \[2\]"),
+        ("rule", "linear", "linear interpolates values, which string does not support"),
+        ("shape", [2], r"a frame has a single text, but the shape is \[2\]"),
         ("names", ["a"], "texts have none"),
     ],
 )

@@ -220,13 +220,13 @@ def test_images_of_two_sizes(tmp_path: Path) -> None:
         ("fps", "30", "fps: '30' is not int"),
         ("fsp", 30, "fsp: there is no such key; did you mean 'fps'"),
         ("features", {}, "features: there is none"),
-        ("features/observation.state/rule", "next", r"features\.observation\.state\.rule: 'next' is none of latest"),
+        ("features/observation.state/rule", "next", r"features\.observation\.state\.rule: 'next' is not one of latest"),
         ("features/observation.state/tolerance", -1, r"tolerance: it cannot be negative"),
         ("features/observation.state/shape", [0], r"shape: \[0\] is not a list of numbers above zero"),
         ("features/observation.state/names", [1], "names: a name is a text"),
-        ("features/observation.images.top/rule", "linear", "linear makes values between two"),
-        ("features/timestamp", {"entity": "/x"}, "the name of a column of every dataset"),
-        ("episodes", "season", r"episodes\.by: 'season' is none of"),
+        ("features/observation.images.top/rule", "linear", "linear interpolates values"),
+        ("features/timestamp", {"entity": "/x"}, "the name of a standard column"),
+        ("episodes", "season", r"episodes\.by: 'season' is not one of"),
         ("episodes", {"by": "ranges", "ranges": [[1, 0]]}, r"episodes\.ranges: \[1, 0\] is not a start"),
         ("minimum", float("nan"), "minimum: nan is not a number of seconds"),
     ],
@@ -242,7 +242,7 @@ def test_a_specification_that_cannot_be(path: str, value: Any, message: str) -> 
         (
             "features/observation.state/entity",
             "/leg",
-            r"features\.observation\.state\.entity: there is nothing at /leg",
+            r"features\.observation\.state\.entity: there is no data at /leg",
         ),
         ("features/observation.state/component", "Nope", r"there is no Nope at /arm"),
         ("timeline", "log", r"there is no 'log'; /arm has time"),
@@ -375,7 +375,7 @@ def test_two_exports_at_once_lose_nothing(append: bool, tmp_path: Path, monkeypa
         publish(new, place, account)
 
     monkeypatch.setattr(lerobot, "_publish", late)
-    with pytest.raises(WriteError, match="by another export meanwhile"):
+    with pytest.raises(WriteError, match="meanwhile written by another export"):
         write_lerobot({"a": recording()}, tmp_path / "set", SPEC, executor="inline", append=append)
     (name,) = {e["recording"] for e in account_of(tmp_path / "set")} - {"first"}
     assert name == "b" and len(rows_of(tmp_path / "set")) == 21 * (1 + append)
@@ -393,11 +393,11 @@ def test_another_file_of_the_same_name_is_an_error(tmp_path: Path) -> None:
         return write_lerobot([given], tmp_path / "set", SPEC, executor="inline", append=True)
 
     night("1", "a")
-    with pytest.raises(UsageError, match="has a recording rec_0, of another file"):
+    with pytest.raises(UsageError, match="has a recording rec_0 from another file"):
         night("2", "b")
     assert night("1", "b").skipped == ("rec_0",)  # the same file, moved
     assert night("2", "b").episodes == 1
-    with pytest.raises(UsageError, match="of another file"):
+    with pytest.raises(UsageError, match="from another file"):
         night("3", "a")
 
 
@@ -427,10 +427,10 @@ def test_labels_are_of_one_recording(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("\n".join(rows) + "\n")
     spec = with_keys("episodes", {"by": "labels", "table": str(tmp_path / "l.csv"), "keep": ["true"]})
     given = {name: recording() for name in ("0001", "1", "cup.1", "cup", "bags/lid.mcap")}
-    with pytest.warns(ReadWarning, match="1 label name no recording, such as none"):
+    with pytest.warns(ReadWarning, match="1 label match no recording, such as none"):
         report = write_lerobot(given, tmp_path / "set", spec, executor="inline")
     assert [a.recording for a in report.accounts] == ["0001", "cup.1", "bags/lid.mcap"]
-    with pytest.raises(UsageError, match=r"lid may be of a/lid\.mcap, b/lid\.mcap"):
+    with pytest.raises(UsageError, match=r"lid matches a/lid\.mcap, b/lid\.mcap"):
         write_lerobot({f"{n}/lid.mcap": recording() for n in "ab"}, tmp_path / "other", spec, executor="inline")
 
 

@@ -267,7 +267,7 @@ def test_a_frame_that_is_no_image_plane_is_named(tmp_path: Path) -> None:
     with pytest.warns(ReadWarning) as caught:
         LazyChunkStream.from_iter([framed]).write_mcap(tmp_path / "out.mcap", executor="inline")
     said = "\n".join(str(warning.message) for warning in caught)
-    assert "1 images at /cam are read as in the frame cam_image_plane" in said
+    assert "1 images at /cam are assigned to the frame cam_image_plane" in said
 
 
 def test_definitions_of_foxglove_messages_are_whole(tmp_path: Path) -> None:

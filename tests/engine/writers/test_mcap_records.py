@@ -30,7 +30,7 @@ UNREADABLE = (McapError, KeyError, OSError, UnicodeDecodeError, ZstdError, Runti
 CRC_IS_WRONG = ("rob_crc_chunk.mcap", "rob_data_crc.mcap", "rob_crc_summary.mcap", "bitflip_in_zstd_chunk.mcap")
 """Files that the library reads, which compares no CRC."""
 
-KEPT = "records are copied as they are stored"
+KEPT = "records are copied unchanged"
 
 
 def write(

@@ -303,7 +303,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) ->
         export("s3://bucket/out", stream)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="compression must be one of"):
         export(tmp_path / "out", stream, compression="lzo")
-    with pytest.raises(UsageError, match="one id: a"):
+    with pytest.raises(UsageError, match="the same id: a"):
         write_parquet(
             [(StoreEntry("recording", name, "a"), stream) for name in "pq"], tmp_path / "out", executor="inline"
         )

@@ -92,7 +92,7 @@ def written(mode: int, *tables: pa.Table) -> list[dict[str, Any]]:
         (pa.table({"id": pa.array([None], pa.int64()), "n": pa.array([1], pa.int32())}), ["'id' has nulls"]),
         (pa.table({"id": [[1]]}), ["`id` should have type int64", "list"]),
         (pa.table({"u": UNION}), ["unexpected=[u]"]),
-        (TWICE, ["two columns of the name 'id'"]),
+        (TWICE, ["two columns with the name 'id'"]),
     ],
 )
 def test_rows_that_do_not_fit_their_table(
@@ -110,7 +110,7 @@ def test_locally_they_are_an_error_of_their_own(table: TableEntry) -> None:
             table.append(wrong)
         assert isinstance(caught.value, WriteError)
         assert isinstance(caught.value, ValueError)
-    with pytest.raises(ValueError, match="two columns of the name 'id'"):
+    with pytest.raises(ValueError, match="two columns with the name 'id'"):
         table.overwrite(TWICE)
 
 
@@ -184,7 +184,7 @@ def test_keys_of_chunks_that_stand_twice(client: Client, dataset: DatasetEntry) 
     twice = pa.Table.from_arrays([pa.array([b"x"]), pa.array([b"y"])], names=["chunk_key"] * 2)
     code, text = client.refused("FetchChunks", dataset, {"chunk_infos": [part_of(twice)]})
     assert code is Status.INVALID_ARGUMENT
-    assert "two columns of the name 'chunk_key'" in text
+    assert "two columns with the name 'chunk_key'" in text
 
 
 def test_a_damaged_file_of_the_lake_is_named_without_its_place(

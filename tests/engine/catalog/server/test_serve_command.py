@@ -180,7 +180,7 @@ def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert [found.name for found in tmp_path.iterdir()] == ["secret"]
     path.chmod(0o644)
-    with pytest.raises(UsageError, match="others may read"):
+    with pytest.raises(UsageError, match="other users may read"):
         secret_of(path, make=True)
     path.chmod(0o600)
     path.write_text("short")

@@ -212,8 +212,8 @@ def test_a_dataset_has_the_id_that_was_asked_for(catalog: CatalogClient) -> None
     for taken in (UNKNOWN, drives.id, table.id, EntryId("0" * 32)):
         told = refused(call, "CreateDatasetEntry", name="more", id=entry_id_message(taken))
         assert (told.code, f"Entry id '{taken}' already exists" in told.text) == (Status.ALREADY_EXISTS, True)
-    drives.delete()  # its data is there still, and is nobody else's
-    with pytest.raises(AlreadyExistsError, match="its data is there still"):
+    drives.delete()  # its data still exists, and is nobody else's
+    with pytest.raises(AlreadyExistsError, match="its data still exists"):
         catalog.create_dataset("again", id=drives.id)
     with pytest.raises(AlreadyExistsError):
         catalog.create_dataset("mine", exist_ok=True, id=EntryId.new())

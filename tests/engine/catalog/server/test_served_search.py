@@ -105,7 +105,7 @@ def test_vectors_are_indexed_and_found(call: Caller) -> None:
         ({"properties": {"btree": {}}, "column": TEXT, "time_index": TIME}, Status.UNIMPLEMENTED, "plain values"),
         ({"properties": {}, "column": TEXT, "time_index": TIME}, Status.INVALID_ARGUMENT, "no properties"),
         ({"properties": WORDS, "time_index": TIME}, Status.INVALID_ARGUMENT, "'column'"),
-        ({"properties": WORDS, "column": VECTOR, "time_index": TIME}, Status.INVALID_ARGUMENT, "no texts"),
+        ({"properties": WORDS, "column": VECTOR, "time_index": TIME}, Status.INVALID_ARGUMENT, "not texts"),
         ({"properties": WORDS, "column": TEXT}, Status.NOT_FOUND, "there is no index ''"),
         ({"properties": WORDS, "column": NOT_THERE, "time_index": TIME}, Status.NOT_FOUND, "find column"),
         ({"properties": {"vector": {}}, "column": VECTOR, "time_index": TIME}, Status.INVALID_ARGUMENT, "metric 0"),

@@ -100,7 +100,7 @@ def test_what_became_of_a_task_is_known_to_every_server(catalog: CatalogClient, 
     assert states[done] == states[removed.task_id.id] == ("success", None)
     for unknown in ids[3:]:
         assert states[unknown][0] == "failed", unknown
-    assert "its outcome is not known" in states["task_00000000DEADBEEF"][1]
+    assert "its outcome is unknown" in states["task_00000000DEADBEEF"][1]
     call("CancelTasks", ids=[{"id": failed}])  # all that was told has ended
 
 

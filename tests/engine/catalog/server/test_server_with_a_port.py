@@ -25,7 +25,7 @@ def test_the_sdk_opens_its_address(tmp_path: Path) -> None:
         dataset.register([two.as_uri()]).wait()
         assert sorted(dataset.segment_ids()) == sorted(server.client().get_dataset("drives").segment_ids())
         assert sorted(dataset.segment_ids()) == ["one", "two"]
-        with pytest.raises(PermissionError, match="it lies in no folder that --allow names"):
+        with pytest.raises(PermissionError, match="it is not below a folder of --allow"):
             dataset.register([(tmp_path / "elsewhere.rrd").as_uri()]).wait()
         host, port = server.host(), int(server.url().rpartition(":")[2])
         assert server.url() == f"rerun+http://{host}:{port}" and repr(server) == f"Server({server.url()})"
@@ -55,7 +55,7 @@ def test_others_than_this_machine_need_a_token(tmp_path: Path) -> None:
 def test_a_client_of_folders_names_the_package_that_opens_addresses(scheme: str) -> None:
     with pytest.raises(ValueError, match="is the address of a server") as refused:
         CatalogClient(f"{scheme}://127.0.0.1:51234")
-    assert "rerun.catalog.CatalogClient talks to servers: pip install 'rerun-sdk[catalog]'" in str(refused.value)
+    assert "Use rerun.catalog.CatalogClient for servers: pip install 'rerun-sdk[catalog]'" in str(refused.value)
 
 
 def test_files_of_allowed_hosts_are_registered_and_others_are_not_asked(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_files_of_allowed_hosts_are_registered_and_others_are_not_asked(tmp_path
             client = sdk.CatalogClient(server.url())
             dataset = client.create_dataset("drives")
             for url, text in (
-                (f"{other.url}/plain/one.rrd", "it lies in no folder that --allow names"),
+                (f"{other.url}/plain/one.rrd", "it is not below a folder of --allow"),
                 (f"{files.url}/away/one.rrd", "may not be called"),
                 (f"{files.url}/away/one.mcap", "may not be called"),
             ):
