@@ -69,7 +69,7 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """What to do with a new layer if its segment already has a layer of this name."""
+    """The choices for a new layer whose name its segment already has."""
 
     ERROR = "error"
     """Keep the existing layer; the new layer fails."""

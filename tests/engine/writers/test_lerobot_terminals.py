@@ -128,7 +128,7 @@ def test_a_view_has_its_segments_and_entities_alone(tmp_path: Path) -> None:
     view = dataset.filter_segments(["b"])
     view.filter_contents("/arm").write_lerobot(tmp_path / "set", SPEC, executor="inline")
     assert lengths(tmp_path / "set") == {"b": 21}
-    with pytest.raises(UsageError, match="there is nothing at /arm"):
+    with pytest.raises(UsageError, match="there is no data at /arm"):
         view.filter_contents("/leg").write_lerobot(tmp_path / "other", SPEC, executor="inline")
     assert not (tmp_path / "other").exists()
 
@@ -180,8 +180,8 @@ def test_a_recording_that_does_not_fit_is_skipped_with_its_reason(tmp_path: Path
     given = {"a": recording(1), "b": LazyChunkStream.from_iter([other])}
     report = write_lerobot(given, tmp_path / "set", SPEC, executor="inline", on_error="skip")
     assert [(a.recording, a.written) for a in report.accounts] == [("a", 11), ("b", 0)]
-    assert "there is nothing at /arm" in (report.accounts[1].reason or "")
-    with pytest.raises(UsageError, match="there is nothing at /arm"):
+    assert "there is no data at /arm" in (report.accounts[1].reason or "")
+    with pytest.raises(UsageError, match="there is no data at /arm"):
         write_lerobot(given, tmp_path / "other", SPEC, executor="inline")
 
 
