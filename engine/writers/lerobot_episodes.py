@@ -120,9 +120,9 @@ class FeatureAccount:
 class EpisodeAccount:
     """The account of an episode and its frames.
 
-    ``wanted`` is the number of frames in its time, ``written`` of frames in the dataset, ``dropped`` of the others.
-    ``reason`` is why an episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of
-    the recording. ``staleness`` has, for each feature, the largest value in each hundredth of the episode, for a plot.
+    ``wanted`` counts the frames in its time, ``written`` those in the dataset, ``dropped`` the others. ``reason`` is
+    why an episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
+    ``staleness`` has, for each feature, the largest value in each hundredth of the episode, for a plot.
     """
 
     recording: str

@@ -395,7 +395,7 @@ def error_of(task: str) -> str | None:
 
     >>> error_of(DONE)
     >>> error_of("task_1")
-    "no server of chunkmill gave the task 'task_1': its outcome is not known"
+    "the task 'task_1' is not from a chunkmill server: its outcome is unknown"
     """
     if task == DONE:
         return None
