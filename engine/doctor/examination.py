@@ -128,7 +128,7 @@ def diagnose(
             diagnosis = joined(_of_episodes(location, reading, ids))
         else:
             parts = [_of_stores(stores, ids) for stores in _inputs(location, reading, ids)]
-            diagnosis = joined([*parts, Diagnosis(tuple(_silent(location, row)), 0, 0)])
+            diagnosis = joined([*parts, Diagnosis(tuple(_silent(location, row, reading)), 0, 0)])
         if ids and not diagnosis.recordings:
             raise NotFoundError(f"there is no recording {min(ids)!r}", path=str(location))
     findings = (f.within(f.source or str(source), f.segment) for f in diagnosis.findings)
@@ -157,10 +157,10 @@ def _inputs(location: Location, reading: SourceOptions, ids: Collection[str] | N
         yield stores_of(location, stem_of(location.name), reading)
 
 
-def _silent(location: Location, row: Format) -> Iterator[Finding]:
-    """The topics without a message, of which a stream has nothing."""
-    if row.name in _OF_MESSAGES:
-        for store in row.open(location).report().stores:
+def _silent(location: Location, row: Format, reading: SourceOptions) -> Iterator[Finding]:
+    """The topics without a message: a stream has nothing of them. A damaged file has no index that lists them."""
+    if row.name in _OF_MESSAGES and not reading.reading.get("recover"):
+        for store in row.open(location, reading.reading).report().stores:
             for topic in store.entities:
                 if topic.rows == 0 and topic.path not in _OFTEN_SILENT:
                     segment = store.recording_id or stem_of(location.name)

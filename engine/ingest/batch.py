@@ -334,6 +334,9 @@ class BatchRunner:
             for candidate, group in zip(todo, groups, strict=True):
                 if isinstance(group, Group):
                     candidate.group = group
+                    for text in group.warnings[:_MOST_SAID]:
+                        said = text if candidate.file.path in text else f"{candidate.file.path}: {text}"
+                        warnings.warn(said, ReadWarning, stacklevel=2)
                 elif is_of_all(group):
                     raise group
                 elif pause is not None and getattr(group, "transient", False):

@@ -428,7 +428,7 @@ def _check_end(file: McapFile) -> None:
             path=file.path,
             offset=max(file.size - len(MAGIC), len(MAGIC)),
             hint="The file is truncated, its recorder was stopped, or data was appended. Read the intact part with "
-            "recover=True (--recover).",
+            "recover=True, or with `chunkmill convert --recover`.",
         )
 
 

@@ -191,7 +191,7 @@ def report_of(info: McapInfo, facts: dict[str, str | float | bool]) -> FileRepor
 
 def faults_of(report: McapRecoveryReport) -> Iterator[ReadError]:
     """Return all faults of a file, with their places."""
-    hint = "The file is damaged; --recover (recover=True) reads the rest of it."
+    hint = "The file is damaged. Read the rest with recover=True, or with `chunkmill convert --recover`."
     places: list[tuple[int | None, str]] = [*report.damaged, *report.doubtful]
     if report.reason is not None:
         places.append((report.whole_until or None, report.reason))

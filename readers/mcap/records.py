@@ -61,8 +61,8 @@ FOOTER_SIZE: Final = HEAD.size + 20
 DATA_END_SIZE: Final = HEAD.size + 4
 
 CUT_HINT: Final = (
-    "The file is truncated, or its recorder was stopped. Copy it again, or read the intact part with recover=True "
-    "(--recover)."
+    "The file is truncated, or its recorder was stopped. Copy it again, or read the intact part with recover=True, "
+    "or with `chunkmill convert --recover`."
 )
 _NAMES: Final = {code.value: code.name.title().replace("_", "") for code in Opcode}
 

@@ -293,7 +293,8 @@ class McapRecoveryReport:
             notes.append((offset, reason))
 
     def __str__(self) -> str:
-        until = "".join(f" (last time: {name} {time:,})" for name, time in self.last_times.items())
+        times = {name: np.datetime64(time, "ns") if time < 1 << 63 else time for name, time in self.last_times.items()}
+        until = "".join(f" (last time: {name} {time})" for name, time in times.items())
         text = f"{self.path}: recovered {self.messages:,} messages in {self.chunks:,} chunks{until}"
         if not self.is_whole:
             text += f"; the file of {self.size:,} bytes is intact up to byte {self.whole_until:,}"

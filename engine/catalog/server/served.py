@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import lz4.block
 import numpy as np
@@ -25,13 +25,11 @@ from .chunks import chunk_ranges
 from .lake import Integers
 from .protocol import ENTRY_ID_HEADER, SERVICE, RrdManifest, cloud, entry_id_of, part_of, rows_in
 
-try:
+if TYPE_CHECKING:
     import grpc
-except ImportError as failure:
-    raise MissingExtraError("served datasets need the package grpcio", hint=extra_command("serve")) from failure
 
 _SCHEMES: Final = {"rerun+http": False, "rerun+https": True, "rerun": True}
-_AGAIN: Final = frozenset((grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED))
+_AGAIN: Final = frozenset(("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED"))
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 1 << 30),
     ("grpc.keepalive_time_ms", 20_000),
@@ -92,6 +90,10 @@ class ServedDataset:
                 f"{self.url!r} is not the address of a server",
                 hint="Give an address such as rerun+http://127.0.0.1:51234.",
             )
+        try:
+            import grpc  # noqa: F401 (a clear error now, in place of one in the first call)
+        except ImportError as failure:
+            raise MissingExtraError("served datasets need the package grpcio", hint=extra_command("serve")) from failure
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
         """The columns of a query result, and the present segments on the server.
@@ -127,6 +129,8 @@ class ServedDataset:
 
     def call(self, name: str, request: Any, id_: str | None) -> list[Any]:
         """All answers of a call. If the connection fails, the call is repeated from its beginning."""
+        import grpc
+
         end = time.monotonic() + self.retry_seconds
         pause = 0.05
         data = request.SerializeToString()
@@ -135,7 +139,7 @@ class ServedDataset:
                 return self._answers(name, data, id_)
             except grpc.RpcError as error:
                 code, text = error.code(), error.details() or ""
-                if code not in _AGAIN:
+                if code.name not in _AGAIN:
                     raise _own_error(code, f"{self.url}: {text}") from error
                 if time.monotonic() + pause > end:
                     raise UnreachableError(
@@ -162,6 +166,8 @@ class ServedDataset:
         return channels.get(os.getpid()) or channels.setdefault(os.getpid(), self._connected())
 
     def _connected(self) -> grpc.Channel:
+        import grpc
+
         scheme, _, address = self.url.partition("://")
         address = address.rstrip("/")
         if not _SCHEMES[scheme]:
@@ -174,9 +180,9 @@ class ServedDataset:
 
 
 def _own_error(code: grpc.StatusCode, text: str) -> Exception:
-    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+    if code.name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return UsageError(text, hint="Give a token of `chunkmill serve token`.")
-    if code is grpc.StatusCode.NOT_FOUND:
+    if code.name == "NOT_FOUND":
         return ReadError(
             f"{text}; it existed when the source was created",
             hint="The dataset has changed, and its old version was removed. Create the source again, and restart.",

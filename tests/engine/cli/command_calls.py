@@ -108,7 +108,7 @@ CALLS = {
     ),
     "convert demo.mcap -o out/a.rrd --timeline-type sequence": (2, "--timeline-type"),
     "convert landing/bad.mcap -o out/a.rrd --recover": (0, "recovered 0 messages"),
-    "convert landing/bad.mcap -o out/a.rrd": (1, "(--recover)"),
+    "convert landing/bad.mcap -o out/a.rrd": (1, "`chunkmill convert --recover`"),
     "convert pq_base.parquet -o out/a.rrd --index-column t:sequence --static-column note --flat": (0, "rows in"),
     "convert pq_base.parquet -o out/a.rrd --entity-path-prefix /x --column-grouping individual": (0, "rows in"),
     "convert pq_base.parquet -o out/a.rrd --column-grouping explicit_prefixes --prefix camera": (0, "rows in"),

@@ -110,6 +110,16 @@ def test_a_damaged_segment_is_a_finding_and_the_others_are_examined(tmp_path: Pa
         diagnose(path)
 
 
+def test_the_intact_part_of_a_cut_file_is_examined(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.mcap"
+    path.write_bytes((data / "demo.mcap").read_bytes()[:500_000])
+    with pytest.raises(ReadError, match="does not end with"):
+        diagnose(path)
+    with pytest.warns(ReadWarning, match="recovered 2,455 messages"):
+        found = diagnose(path, options={"recover": True})
+    assert (found.recordings, found.rows) == (1, 2465)
+
+
 # --- the command line
 
 

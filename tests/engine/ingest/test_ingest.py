@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chunkmill.engine import Ingest, RecordingStore
+from chunkmill.engine.errors import ReadWarning
 from chunkmill.engine.ingest import Outcome
 from chunkmill.engine.ingest import batch as batch_module
 from chunkmill.engine.ingest import query as query_module
@@ -36,6 +37,12 @@ class TestWhatLands:
         assert store.version.recordings == 3
         assert next(e for e in store if e.source.endswith("drive.mcap")).rows == rows
         assert store.entry("run-1").application_id == "tests"
+
+    def test_what_a_recovered_file_lost_is_reported(self, landing: Path, lake: Path, data: Path) -> None:
+        bytes_at(landing / "cut.mcap", (data / "demo.mcap").read_bytes()[:500_000])
+        with pytest.warns(ReadWarning, match="cut.mcap: recovered 2,455 messages"):
+            (batch,) = run_once(landing, into=lake, recover=True)
+        assert outcomes([batch]) == {"cut.mcap": Outcome.ADDED}
 
     def test_an_id_is_made_of_the_content_and_stays_the_same(self, landing: Path, tmp_path: Path, data: Path) -> None:
         ids = []
