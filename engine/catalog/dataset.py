@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import SORBET_VERSION, Schema, is_property, to_arrow_schema
-from ..errors import NotFoundError, UnsupportedCallError, UsageError, WriteError, check_argument
+from ..errors import NotFoundError, UnmatchedWarning, UnsupportedCallError, UsageError, WriteError, check_argument
 from ..execution import Progress, RunOptions, executor_name
 from ..query import AnswerColumns, QueriedSegment, Query
 from ..recordings import BASE_LAYER, LiveEntries, RecordingEntry, RecordingsFolder, StoreReader, summarised
@@ -266,7 +267,10 @@ class DatasetView(ValueSearch, DatasetCuration):
             semantics=self.dataset.catalog.semantics,
         )
         executor_name(executor)
-        return QueryFrame.of(*self.queried(query), RunOptions(executor), dataset_id=str(self.dataset.id))
+        columns, segments = self.queried(query)
+        if columns.unmatched:
+            warnings.warn(columns.unmatched, UnmatchedWarning, stacklevel=2)
+        return QueryFrame.of(columns, segments, RunOptions(executor), dataset_id=str(self.dataset.id))
 
     @taking(reader, but="executor")
     def to_spark(self, index: str | None, **options: Unpack[RowOptions]) -> SparkFrame:

@@ -41,9 +41,8 @@ def show_rows(answer: AnswerRows, most: int) -> int:
     """Print the first rows, ``most`` of them, and on stderr what was left out; return the number of printed rows."""
     rows = first_rows(answer.batches(), most + 1)
     names = _ordered(answer)
-    if answer.options.contents and not any(name.startswith("/") for name in names):
-        wanted = " ".join(answer.options.contents)
-        complain(f"no entity with rows on this index matches --contents {wanted}", kind="warning")
+    if answer.columns.unmatched:
+        complain(f"--contents: {answer.columns.unmatched}", kind="warning")
     shown = names if answer.options.columns else _without_channels(answer, names)
     table = pa.Table.from_batches(rows, answer.schema).select(shown)
     hints = "--limit shows more, -o writes all", "--columns chooses"

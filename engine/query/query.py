@@ -431,12 +431,17 @@ class Query:
         descriptors = {column.name: column for column in whole.component_columns()}
         static = {column.name for column in some.component_columns() if column.is_static}
         components = [descriptors[column.name] for column in some.component_columns()]
-        visible = [column for column in components if self._shows(column)]
-        if self.index is None:
-            return AnswerColumns(
-                self, tuple(indexes.values()), tuple(c for c in visible if c.name in static), tuple(visible)
-            )
-        return AnswerColumns(self, tuple(indexes.values()), tuple(visible), tuple(visible))
+        visible = tuple(column for column in components if self._shows(column))
+        shown_columns = visible if self.index is not None else tuple(c for c in visible if c.name in static)
+        unmatched = self._unmatched({column.entity_path for column in descriptors.values()})
+        return AnswerColumns(self, tuple(indexes.values()), shown_columns, visible, unmatched)
+
+    def _unmatched(self, entities: set[str]) -> str:
+        """Say that the contents name entities, and that the dataset has none of them."""
+        named = [text for text in self.contents.to_exprs() if not text.lstrip().startswith("-")]
+        if not named or not entities or any(map(self.contents.matches, entities)):
+            return ""
+        return f"no entity matches {' '.join(named)}. {self.contents.nearest(entities)}"
 
     def _shows(self, column: ComponentColumnDescriptor) -> bool:
         return (
@@ -451,13 +456,15 @@ class Query:
 class AnswerColumns:
     """The columns of an answer: the segment's id, indexes by their names, and components.
 
-    ``visible`` are the components that make rows; without an index, that are not all columns.
+    ``visible`` are the components that make rows; without an index, that are not all columns. ``unmatched`` is a
+    warning if the contents name entities that the dataset lacks.
     """
 
     query: Query
     indexes: tuple[IndexColumnDescriptor, ...]
     components: tuple[ComponentColumnDescriptor, ...]
     visible: tuple[ComponentColumnDescriptor, ...]
+    unmatched: str = field(default="", compare=False)
 
     @cached_property
     def arrow(self) -> pa.Schema:

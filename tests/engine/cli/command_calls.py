@@ -365,7 +365,7 @@ CALLS = {
     "query demo.rrd --index message_log_time --columns ros2_timestamp --limit 0": (0, "no rows"),
     "query demo.rrd --index message_log_time --contents /nissan/vehicle_sped": (
         0,
-        "matches --contents /nissan/vehicle_sped",
+        "--contents: no entity matches /nissan/vehicle_sped. Did you mean /nissan/vehicle_speed",
     ),
     "query demo.rrd --index ros2_timestamp --where \"ros2_timestamp\">'2026-01-01' --overwrite -o out/w.arrow": (
         0,
