@@ -681,7 +681,7 @@ def difference(header: ChunkHeader, claim: ChunkHeader) -> str | None:
     for what in ("chunk_id", "entity_path", "num_rows", "is_static", "timelines"):
         is_so, is_told = getattr(header, what), getattr(claim, what)
         if is_so != is_told:
-            return f"the {what} of a chunk is {_text(is_so)}, but {_text(is_told)} in the footer"
+            return f"the {what} of a chunk is {_text(is_so)}; the footer has {_text(is_told)}"
     if not claim.components:
         return None
     components = {c.descriptor: c for c in header.components}

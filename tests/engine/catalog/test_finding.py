@@ -551,7 +551,7 @@ def test_events_are_episodes_of_a_lerobot_dataset(dataset: DatasetEntry, tmp_pat
         dataset.write_lerobot(tmp_path / "b", spec, episodes=steps)
     with pytest.raises(ValueError, match="no column 'end'"):
         dataset.write_lerobot(tmp_path / "b", spec, episodes=steps.drop_columns("end"))
-    with pytest.raises(TypeError, match="must be a table"):
+    with pytest.raises(TypeError, match="must be an Arrow table"):
         dataset.write_lerobot(tmp_path / "b", spec, episodes="events")
     with pytest.raises(ValueError, match="ends before"):
         dataset.write_lerobot(

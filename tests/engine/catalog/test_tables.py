@@ -232,7 +232,7 @@ def test_rows_that_do_not_fit_are_refused_whole(client: CatalogClient, table: Ta
         table.append(pa.RecordBatchReader.from_batches(SCHEMA, failing()))
     with pytest.raises(WriteError, match="'id' has nulls, but must not have any"):
         strict.append(v="x")
-    with pytest.raises(UsageError, match="two columns of the name 'id'"):
+    with pytest.raises(UsageError, match="two columns with the name 'id'"):
         table.append(pa.table([pa.array([1], pa.int32())] * 2, names=["id", "id"]))
     with pytest.raises(UsageError, match="different schemas"):
         table.append([batch(1), batch(1).select(["id"])])
