@@ -240,8 +240,10 @@ def _print_store(store: StoreReport, *, everything: bool) -> None:
         _print_entities(shown, _has_topics(store), everything=everything)
     left_out = len(store.entities) - len(shown)
     if left_out:
-        words = f"{left_out:,} static or recording properties"
-        click.echo(f"and {words}: --all shows {'it' if left_out == 1 else 'them'}")
+        is_one = left_out == 1
+        verbs = ("is", "describes", "it") if is_one else ("are", "describe", "them")
+        subject = f"{left_out:,} more {'entity' if is_one else 'entities'}"
+        click.echo(f"{subject} {verbs[0]} static or {verbs[1]} the recording; --all shows {verbs[2]}")
     if store.timelines:
         click.echo()
         _print_timelines(store, everything=everything)

@@ -49,8 +49,8 @@ def show_rows(answer: AnswerRows, most: int) -> int:
     hints = "--limit shows more, -o writes all", "--columns chooses"
     print_table(table, most, hints, index=answer.options.index)
     if len(shown) < len(names):
-        left_out = counted(len(names) - len(shown), "column")
-        click.echo(f"{left_out} about channels left out: --columns chooses", err=True)
+        left_out, verb = counted(len(names) - len(shown), "column"), "is" if len(names) - len(shown) == 1 else "are"
+        click.echo(f"{left_out} about channels {verb} left out; --columns selects columns", err=True)
     return min(len(table), most)
 
 
