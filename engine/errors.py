@@ -291,7 +291,7 @@ class LensError(ChunkmillError, RuntimeError, ValueError):
         self.chunk_id = chunk_id
 
     def _text(self) -> str:
-        return self.message
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain JSON data, with its place."""

@@ -696,6 +696,7 @@ def joined(errors: tuple[LensError, ...], prefix: str = "") -> LensError:
         component=first.component,
         selector=first.selector,
         chunk_id=first.chunk_id,
+        hint=first.hint,
     )
     whole.__cause__ = first.__cause__
     return whole

@@ -22,6 +22,7 @@ from ..engine.chunk import (
     Fate,
     Timeline,
     TimelineKind,
+    alternatives,
     descriptor_of,
     is_property,
     sorted_by_time,
@@ -47,7 +48,7 @@ from .lens import (
     compile_lenses,
     joined,
 )
-from .selector import Selector, execute_per_row, pipeline_of, pipeline_text
+from .selector import Selector, execute_per_row, missing_field, pipeline_of, pipeline_text
 
 _log = logging.getLogger(__name__)
 
@@ -643,8 +644,8 @@ def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selecto
     pipeline = pipeline_of(selector)
     entity, text = chunk.entity_path, pipeline_text(pipeline)
 
-    def failed(message: str) -> LensError:
-        place = LensError(message, entity_path=entity, component=name, selector=text, chunk_id=chunk.id)
+    def failed(message: str, hint: str | None = None) -> LensError:
+        place = LensError(message, entity_path=entity, component=name, selector=text, chunk_id=chunk.id, hint=hint)
         return joined((place,))
 
     stored = chunk.stored()
@@ -662,7 +663,9 @@ def apply_selector(chunk: Chunk, source: DescriptorLike | str, selector: Selecto
             f"Failed to apply operations to component '{name}' (entity: `{entity}`, input: `{name}`): {error.reason}"
         ) from error
     if values is None:
-        raise failed(f"No component outputs were produced for target entity `{entity}`")
+        missing = missing_field(pipeline, old)
+        hint = None if missing is None else f"There is no field {missing[0]!r}. {alternatives(*missing)}"
+        raise failed(f"No component outputs were produced for target entity `{entity}`", hint)
     made = None if stored is None else stored.with_columns({name: values}, keep_row_ids=False)
     if made is not None:
         return made

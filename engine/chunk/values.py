@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import MissingExtraError, UsageError
+from ..errors import MissingExtraError, UsageError, extra_command
 from .columns import ComponentColumnDescriptor, IndexColumnDescriptor
 from .data import ChunkData, ComponentDescriptor
 from .schema import Schema
@@ -503,7 +503,7 @@ def _check_installed(library: str) -> None:
     try:
         import_module(library)
     except ImportError as error:
-        raise MissingExtraError(f"{library} is not installed", hint=f"Install it: pip install {library}") from error
+        raise MissingExtraError(f"{library} is not installed", hint=extra_command(library)) from error
 
 
 def json_of(value: pa.Scalar) -> Any:

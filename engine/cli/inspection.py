@@ -141,10 +141,10 @@ def _facts_rows(report: FileReport) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _print_line(text: str) -> None:
-    """Print a text; on a terminal break it between words."""
-    console = Console()
-    click.echo(textwrap.fill(one_line(text), console.width) if console.is_terminal else one_line(text))
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print a text, with ``err`` on stderr; on a terminal break it between words."""
+    console = Console(stderr=err)
+    click.echo(textwrap.fill(one_line(text), console.width) if console.is_terminal else one_line(text), err=err)
 
 
 def _short(text: str) -> str:
@@ -232,7 +232,7 @@ def start_and_length(timelines: Sequence[TimelineReport]) -> tuple[str, str]:
 
 def _print_store(store: StoreReport, *, everything: bool) -> None:
     click.echo()
-    _print_line(_heading(store))
+    print_line(_heading(store))
     if store.kind == "blueprint" and not everything:
         return
     shown = [e for e in store.entities if everything or not (e.is_static or e.path.startswith(_ASIDE))]
@@ -240,8 +240,10 @@ def _print_store(store: StoreReport, *, everything: bool) -> None:
         _print_entities(shown, _has_topics(store), everything=everything)
     left_out = len(store.entities) - len(shown)
     if left_out:
-        words = f"{left_out:,} static or recording properties"
-        click.echo(f"and {words}: --all shows {'it' if left_out == 1 else 'them'}")
+        is_one = left_out == 1
+        verbs = ("is", "describes", "it") if is_one else ("are", "describe", "them")
+        subject = f"{left_out:,} more {'entity' if is_one else 'entities'}"
+        print_line(f"{subject} {verbs[0]} static or {verbs[1]} the recording; --all shows {verbs[2]}")
     if store.timelines:
         click.echo()
         _print_timelines(store, everything=everything)

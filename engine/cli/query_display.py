@@ -21,7 +21,7 @@ from ..query import SEGMENT_ID
 from ..reports import RunReport
 from ..units import counted, duration, part_of_size, rows_in_chunks, size
 from .complaints import complain, echo_json, one_line
-from .inspection import Heading, print_columns, wide_console
+from .inspection import Heading, print_columns, print_line, wide_console
 from .query_output import AnswerRows
 
 _WIDEST: Final = 32
@@ -48,8 +48,8 @@ def show_rows(answer: AnswerRows, most: int) -> int:
     hints = "--limit shows more, -o writes all", "--columns chooses"
     print_table(table, most, hints, index=answer.options.index)
     if len(shown) < len(names):
-        left_out = counted(len(names) - len(shown), "column")
-        click.echo(f"{left_out} about channels left out: --columns chooses", err=True)
+        left_out, verb = counted(len(names) - len(shown), "column"), "is" if len(names) - len(shown) == 1 else "are"
+        print_line(f"{left_out} about channels {verb} left out; --columns selects columns", err=True)
     return min(len(table), most)
 
 

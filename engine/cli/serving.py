@@ -79,7 +79,7 @@ class _ServeGroup(CommandGroup):
 def serve() -> None:
     """Serve a lake to Rerun's SDK and viewer, by Rerun's catalog protocol.
 
-    `chunkmill serve LAKE` is short for `chunkmill serve start LAKE`.
+    `chunkmill serve LAKE` is short for `chunkmill serve start LAKE`. `chunkmill serve start --help` shows its options.
     """
 
 

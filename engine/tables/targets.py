@@ -334,10 +334,12 @@ def _imported(definition: Definition) -> ModuleType:
 
 
 def _unusable(definition: Definition, why: str, hint: str | None = None) -> UsageError:
+    module = "MODULE" if definition.module == "__main__" else definition.module
+    option = f"--udf {_shown(f'{module}:{definition.qualname}')}"
     hint = "Pass" if hint is None else f"{hint}; or pass"
     return UsageError(
         f"the function {_shown(definition.udf_name)} of the column {_shown(definition.column)} is not available: {why}",
-        hint=f"{hint} the function itself, as udf=.",
+        hint=f"{hint} the function itself, as udf=, or on the command line {option}.",
     )
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..chunk import Chunk, ChunkData, TimelineKind, alternatives
-from ..errors import ReadError, SourceMissingError, UsageError
+from ..errors import LensError, ReadError, SourceMissingError, UsageError
 from ..limits import MAX_SCHEMA_BYTES, check_limit
 from ..query import EPISODES_HINT, episodes_table, in_nanoseconds, segment_column
 from ..store import ChunkStore
@@ -239,9 +239,11 @@ class RecordingSamples:
         try:
             return chunk.apply_selector(component, column.selector)
         except ValueError as error:
-            raise UsageError(
-                f"{key}.selector: {error}", path=self.name, hint=f"chunkmill print shows the values of {column.entity}."
-            ) from error
+            reason, hint = str(error), f"chunkmill print shows the values of {column.entity}."
+            if isinstance(error, LensError) and error.hint:
+                reason = f"{column.selector} gives no values of {component} at {column.entity}"
+                hint = f"{error.hint} {hint}"
+            raise UsageError(f"{key}.selector: {reason}", path=self.name, hint=hint) from error
 
     def _pictures(self, feature: FeatureSpec) -> PicturePlaces:
         column, key = feature.source, f"features.{feature.name}"

@@ -355,6 +355,25 @@ def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.List
     return None if groups is None else rows.regrouped(groups)
 
 
+def missing_field(pipeline: SelectorPipeline, source: pa.ListArray) -> tuple[str, list[str]] | None:
+    """Return the field that is why ``pipeline`` gives nothing, and the names of the existing fields.
+
+    Return None for other causes, and for selectors with callables, which run only once.
+    """
+    if holds_code(pipeline):
+        return None
+    rows = ListRows(source, whole=False)
+    groups = GroupedValues(rows.elements)
+    for node in pipeline.nodes:
+        after = step(node, groups, Tracking(True, rows))
+        if after is None:
+            kind = groups.values.type
+            is_field = isinstance(node, FieldAccess) and pa.types.is_struct(kind)
+            return (node.name, [f.name for f in kind]) if is_field else None
+        groups = after
+    return None
+
+
 class SelectorTable:
     """A tree of stages. Each slot is a stage after another slot; slot 0 is the input.
 

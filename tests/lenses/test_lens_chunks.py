@@ -217,6 +217,21 @@ def test_apply_selector_says_what_is_wrong(source: str, selector: str, message: 
     assert f"in {chunk.id} of /m, component {source}, selector {selector}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("selector", "hint"),
+    [
+        (".xx", "There is no field 'xx'. Did you mean x?"),
+        (".nope", "There is no field 'nope'. There are: "),
+        (".no?", ""),
+    ],
+)
+def test_apply_selector_suggests_fields(selector: str, hint: str) -> None:
+    with pytest.raises(LensError) as caught:
+        made(THREE).apply_selector("M:m", selector)
+    assert (caught.value.hint or "").startswith(hint) and bool(caught.value.hint) == bool(hint)
+    assert hint in str(caught.value)
+
+
 def test_an_empty_chunk_stays_empty() -> None:
     chunk = made([])
     lens = derive(scatter=True, output_entity="/o").to_timeline("t", "sequence", ".t")

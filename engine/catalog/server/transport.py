@@ -181,7 +181,7 @@ def _listening_sockets(table: Path, port: int) -> list[str]:
 
 def _port_taken(host: str, port: int, holder: str) -> UsageError:
     if holder:
-        return UsageError(f"port {port} of {host} is taken by {holder}", hint="End it, or choose another port.")
+        return UsageError(f"port {port} of {host} is taken by {holder}", hint="End it, or give another --port.")
     return UsageError(
         f"port {port} of {host} cannot be opened",
         hint="Another program has the port, or the host is not an address of this machine.",

@@ -154,7 +154,7 @@ def test_what_headers_of_chunks_tell_of_times(data: Path, tmp_path: Path) -> Non
     imu = next(e for e in recording["entities"] if e["path"] == "/nissan/gps/duro/imu")
     assert imu["rate"] == pytest.approx(99.2, abs=0.1) and imu["largest_gap"] is None
     shown = run("inspect", tmp_path / "demo.rrd").stdout
-    assert "≥ 0.01 s" in shown and "and 2 static or recording properties: --all shows them" in shown
+    assert "≥ 0.01 s" in shown and "2 more entities are static or describe the recording; --all shows them" in shown
     assert "/__mcap_properties (static)" in run("inspect", tmp_path / "demo.rrd", "--all").stdout
 
 

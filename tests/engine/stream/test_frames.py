@@ -208,7 +208,7 @@ def test_other_frames_have_the_same_values(data: Path) -> None:
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
-    with pytest.raises(MissingExtraError, match=r"polars is not installed.*pip install polars"):
+    with pytest.raises(MissingExtraError, match=r"polars is not installed.*pip install '\.\[polars\]'"):
         McapReader(data / "demo.mcap").values().to_polars(IMU)
 
 

@@ -132,6 +132,21 @@ def test_the_demo_recording(data: Path, tmp_path: Path) -> None:
     assert stats["action"]["count"] == [469]
 
 
+def test_a_selector_of_a_missing_field_is_named_with_suggestions(data: Path, tmp_path: Path) -> None:
+    spec = {"fps": 30, "features": {"action": {"entity": "/nissan/vehicle_steering", "selector": ".dat"}}}
+    message = (
+        r"features\.action\.selector: \.dat gives no values of .+:message at /nissan/vehicle_steering\. "
+        r"There is no field 'dat'\. Did you mean data\?"
+    )
+    with pytest.raises(UsageError, match=message):
+        write_lerobot(
+            {"demo": McapReader(data / "demo.mcap").stream()},
+            tmp_path / "set",
+            {**spec, "timeline": "message_log_time"},
+            executor="inline",
+        )
+
+
 @pytest.mark.parametrize(
     ("episodes", "lengths"),
     [
