@@ -155,7 +155,7 @@ def keep_up(work: Work) -> list[dict[str, Any]]:
                     do()
                     times[name] += 1
                 except WriteError as error:
-                    if "is at work here" not in str(error):  # the ingestion keeps the store up, too
+                    if "is writing here" not in str(error):  # the ingestion keeps the store up, too
                         raise
                     times["busy"] += 1
             times["read"] += _read(work.home)

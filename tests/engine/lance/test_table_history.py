@@ -189,7 +189,7 @@ def test_every_public_method_either_reads_or_is_refused(table: TableEntry) -> No
 
 @pytest.mark.parametrize("name", ["", "5", "a/b", "a'b", "..", "a.lock", 5])
 def test_a_name_that_no_tag_can_have_is_refused(table: TableEntry, name: Any) -> None:
-    with pytest.raises(UsageError, match="is no name of a tag"):
+    with pytest.raises(UsageError, match="is not a valid tag name"):
         table.tag(name)
 
 

@@ -407,9 +407,9 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     _, dataset = lake(tmp_path, 1)
     with pytest.raises(UsageError, match="keep needs a dataset of a catalog"):
         DataSource(RecordingStore.open(dataset), keep="a")
-    with pytest.raises(UsageError, match=r"as of version 1, which has no tag 'a'.*tag\('a', 1\)"):
+    with pytest.raises(UsageError, match=r"at version 1, which has no tag 'a'.*tag\('a', 1\)"):
         DataSource(dataset.at(1), keep="a")
-    with pytest.raises(UsageError, match="is no name of a tag"):
+    with pytest.raises(UsageError, match="is not a valid tag name"):
         DataSource(dataset, keep="a/b")
     empty = dataset.catalog.create_dataset("empty")
     assert DataSource(empty).version is None
