@@ -88,7 +88,8 @@ class RemoteFile(io.RawIOBase):
         info = self._object_info(version)
         if version and info.version != version:
             raise ReadError(
-                f"the object changed while it was read, or since its registration: its version is {info.version}, not "
+                f"the object was changed while it was read, or since its registration: its version is {info.version}, "
+                "not "
                 f"{version}",
                 path=self.name,
                 hint="Another program writes to it; run it again, or register it again.",

@@ -181,7 +181,7 @@ def test_a_damaged_neighbour_keeps_its_file_and_the_report_says_so(lake: Path) -
     data = bytearray(place.read_bytes())
     data[chunk.offset + chunk.size - 9] ^= 0xFF
     place.write_bytes(data)
-    with pytest.warns(UserWarning, match="is left as it is"):
+    with pytest.warns(UserWarning, match="is unchanged"):
         report = dataset.forget(GOING)
     assert not report.is_complete
     stays = [item for item in report.remaining if item.is_below]

@@ -388,7 +388,7 @@ def test_upkeep_says_which_times_it_takes(client: CatalogClient, table: TableEnt
         lambda: computed.cleanup_old_versions(moment),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match="is no time") as refused:
+        with pytest.raises(UsageError, match="is not a time") as refused:
             call()
         assert "ISO text, a timedelta (how long ago), or nanoseconds since 1970" in str(refused.value)
 

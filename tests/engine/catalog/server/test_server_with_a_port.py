@@ -70,8 +70,8 @@ def test_files_of_allowed_hosts_are_registered_and_others_are_not_asked(tmp_path
             dataset = client.create_dataset("drives")
             for url, text in (
                 (f"{other.url}/plain/one.rrd", "it is not below a folder of --allow"),
-                (f"{files.url}/away/one.rrd", "may not be called"),
-                (f"{files.url}/away/one.mcap", "may not be called"),
+                (f"{files.url}/away/one.rrd", "are not allowed"),
+                (f"{files.url}/away/one.mcap", "are not allowed"),
             ):
                 with pytest.raises(Exception, match=text):
                     dataset.register([url]).wait()
