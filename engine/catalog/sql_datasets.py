@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -13,7 +14,7 @@ import pyarrow.dataset as ds
 from datafusion import Expr
 from datafusion.catalog import Table
 
-from ..errors import ReadError, UsageError
+from ..errors import ReadError, UnmatchedWarning, UsageError
 from ..execution import RunOptions, executor_name
 from ..frames import Answer, Measuring, ValueFilter, conjuncts_of, current_call
 from ..query import SEGMENT_ID, Query
@@ -130,6 +131,8 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
     def _answer(self) -> Answer:
         """The answer of the newest version."""
         columns, segments = self._view.queried(self._query)
+        if columns.unmatched:
+            warnings.warn(columns.unmatched, UnmatchedWarning, stacklevel=2)
         return Answer(columns, segments, self._options, Measuring(str(self._view.dataset.id)))
 
 

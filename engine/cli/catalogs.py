@@ -384,7 +384,7 @@ def sql(
         from .query_display import first_rows, print_objects, print_table
         from .query_output import write_table
 
-        with _failing():
+        with warnings_as_lines(""), _failing():
             frame = opened_catalog(lake).ctx.sql(statement)
             schema = frame.schema()
         shown = _SHOWN if limit is None else limit

@@ -56,7 +56,7 @@ def export_lerobot(
     """Write recordings as a LeRobot dataset of version 3.0, aligned to one rate.
 
     SPEC.yaml defines the features, their clocks and rules, and the episodes. INPUT is as for `chunkmill convert`.
-    `chunkmill export lerobot 30 INPUT --draft` prints a first SPEC.yaml.
+    `chunkmill export-lerobot 30 INPUT --draft` prints a first SPEC.yaml.
     """
     with reported(debug=debug):
         from ..errors import UsageError
@@ -78,7 +78,7 @@ def export_lerobot(
         if draft:
             if not spec.isdecimal():
                 raise UsageError(
-                    f"{spec!r} is not a rate", hint="Give the frames a second: export lerobot 30 … --draft."
+                    f"{spec!r} is not a rate", hint="Give the frames a second: export-lerobot 30 … --draft."
                 )
             import json
 

@@ -213,7 +213,7 @@ def test_bad_destinations(tmp_path: Path) -> None:
     source = tmp_path / "source.rrd"
     LazyChunkStream.from_iter([chunk(1)]).write_rrd(source, application_id="a", recording_id="r", executor="inline")
     before = source.read_bytes()
-    with pytest.raises(ValueError, match=r"ftp://host/x\.rrd is not a location that can be read or written"):
+    with pytest.raises(ValueError, match=r"ftp://host/x\.rrd is not a supported location"):
         RrdReader(source).stream().write_rrd("ftp://host/x.rrd", application_id="a", recording_id="r")
     for where, text in [
         (tmp_path, "is a folder"),

@@ -20,7 +20,7 @@ import pytest
 from chunkmill.engine import Chunk, LazyChunkStream
 from chunkmill.engine.catalog import CatalogClient, DatasetEntry
 from chunkmill.engine.chunk import ComponentDescriptor
-from chunkmill.engine.errors import ReadWarning
+from chunkmill.engine.errors import ReadWarning, UnmatchedWarning
 from datafusion import DataFrame, col, lit
 from datafusion import functions as f
 from places import SHARED
@@ -256,3 +256,12 @@ def test_what_has_no_rows(dataset: DatasetEntry, label: str) -> None:
 def test_an_unknown_column_is_an_error_of_datafusion(dataset: DatasetEntry) -> None:
     with pytest.raises(Exception, match="nope"):
         dataset.reader("frame").filter(col("nope") > 1)
+
+
+def test_contents_that_match_no_entity_are_warned_of(dataset: DatasetEntry) -> None:
+    with pytest.warns(UnmatchedWarning, match=r"no entity matches /aa/\*\*\. Did you mean /a"):
+        assert dataset.filter_contents("/aa/**").reader("frame").count() == 0
+    with pytest.warns(UnmatchedWarning, match="no entity matches /b"):
+        dataset.catalog.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/b')").count()
+    for some in ("/**", ["/a", "/b"], []):
+        dataset.filter_contents(some).reader("frame")

@@ -500,7 +500,7 @@ CALLS = {
     "serve lake --tls-key note.txt": (2, "given together"),
     "serve none --port 0": (1, "CM105: none: there is no catalog here"),
     "serve landing --port 0": (1, "CM105: landing: there is no catalog here"),
-    "serve start lak --port 0": (1, "Did you mean 'lake'? `chunkmill catalog create lak NAME` makes one with"),
+    "serve start lak --port 0": (1, "Did you mean 'lake'? `chunkmill catalog create lak NAME` creates a catalog with"),
     "serve start none --create --tls-key note.txt": (2, "given together"),
     "serve start lake --request-memory much --client-connections 5": (2, "is not a size"),
     "serve start lake --tokens --secret-file none/secret --tls-key none.pem": (2, "does not exist"),

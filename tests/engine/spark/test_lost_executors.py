@@ -49,7 +49,11 @@ BARE = Path(sys.base_prefix) / "bin" / "python3"
     ("how", "python", "expected"),
     [
         ("killed", sys.executable, ("SessionError", "was lost: Command exited with code 137", "memoryOverhead")),
-        ("none", "/nope/python3", ("SessionStartError", "cannot be started as /nope/python3", "PYSPARK_PYTHON")),
+        (
+            "none",
+            "/nope/python3",
+            ("SessionStartError", "cannot be started: /nope/python3 does not exist", "PYSPARK_PYTHON"),
+        ),
         ("bare", str(BARE), ("SessionStartError", "chunkmill", "PYSPARK_PYTHON")),
     ],
 )

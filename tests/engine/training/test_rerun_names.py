@@ -176,7 +176,7 @@ def test_samples_by_number(drives: tuple[list[Drive], DatasetEntry], source: Dat
 
 
 def test_a_rate_has_no_effect_on_an_index_of_numbers(source: DataSource) -> None:
-    with pytest.warns(ReadWarning, match="has no effect: the index 'frame' has numbers"):
+    with pytest.warns(ReadWarning, match="has no effect: the index 'frame' is a sequence"):
         made = in_order(source, timeline_sampling=FixedRateSampling(10))
     assert len(made) == 3 * (FRAMES - 3)
     with pytest.raises(TypeError, match="timeline_sampling"):
@@ -255,7 +255,7 @@ def test_own_orders(source: DataSource) -> None:
     assert values(made) == whole[::-1]
     made.set_epoch(1)
     assert values(made) == [whole[0], *whole[:0:-1]]
-    with pytest.raises(ValueError, match="does not have each of 126 samples once"):
+    with pytest.raises(ValueError, match="must have each of 126 samples exactly once"):
         list(RerunIterableDataset(source, "frame", FIELDS, shuffle_strategy=Twice()))
 
 

@@ -147,7 +147,7 @@ def test_a_wrong_entity_is_answered_with_those_of_the_recording(kind: str, tmp_p
     else:
         given = CatalogClient(tmp_path / "lake").create_dataset("drives")
         register(given, tmp_path / "files", a=recording(1))
-    with pytest.raises(UsageError, match=r"there is nothing at /arms\. Did you mean /arm\?"):
+    with pytest.raises(UsageError, match=r"there is no data at /arms\. Did you mean /arm\?"):
         write_lerobot(given, tmp_path / "set", spec, executor="inline")
 
 

@@ -226,7 +226,7 @@ def test_wrong_times_of_chunks_lose_nothing(start: int, tmp_path: Path, small_wi
         if data[at : at + 8] == (1000).to_bytes(8, "little") and data[at - 9] in (6, 8):
             data[at : at + 8] = start.to_bytes(8, "little")
     path.write_bytes(data)
-    with pytest.warns(ReadWarning, match="outside of the times"):
+    with pytest.warns(ReadWarning, match="outside its declared times"):
         report = McapReader(path).stream().write_mcap(out, executor="inline")
     assert "as runs first" in report.plan
     assert lines(out) == sorted_lines(lines(path))

@@ -279,7 +279,7 @@ def test_recordings_are_chosen_and_entities_narrowed(tmp_path: Path) -> None:
     write_parquet(made, tmp_path / "out", application_id="app", executor="inline")
     reader = ParquetReader(tmp_path / "out")
     assert reader.recordings() == [StoreEntry("recording", "app", "x"), StoreEntry("recording", "app", "y")]
-    with pytest.warns(ReadWarning, match="holds 2 recordings; x is read"):
+    with pytest.warns(ReadWarning, match="has 2 recordings; x is read"):
         assert len(reader.stream().to_chunks(executor="inline")) == 2
     stream = reader.stream(recording_id="y").filter(content="/b")
     (chunk,) = stream.to_chunks(executor="inline")
@@ -311,7 +311,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) ->
         write_parquet({}, tmp_path / "out", executor="inline")
     interval = pa.array([[(1, 2, 3)]], pa.list_(pa.month_day_nano_interval()))
     odd = Chunk.build("/a", {}, [(ComponentDescriptor("span"), interval)])
-    with pytest.raises(UnsupportedError, match=r"component span of /a: .*interval.* has no form"):
+    with pytest.raises(UnsupportedError, match=r"component span of /a: .*interval.* cannot be written to Parquet"):
         export(tmp_path / "out", [odd])
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
@@ -327,8 +327,8 @@ def damage(place: Path, change: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(version=2), "of version 2"),
-        (lambda m: m.update(format="x"), "of another format"),
+        (lambda m: m.update(version=2), "has version 2"),
+        (lambda m: m.update(format="x"), "has another format"),
         (lambda m: m.pop("tables"), "cannot be read: KeyError"),
         (lambda m: m["recordings"].clear(), "cannot be read: IndexError"),
         (lambda m: m["tables"][0]["files"][0].update(path="../secret.parquet"), "outside the folder"),
@@ -367,7 +367,7 @@ def test_files_of_other_content_are_errors(tmp_path: Path) -> None:
             lambda t: t.set_column(t.column_names.index("union"), "union", pa.array([1] * 5)).replace_schema_metadata(
                 metadata
             ),
-            "is of type int64",
+            "has type int64",
         ),
         (
             lambda t: t.set_column(
