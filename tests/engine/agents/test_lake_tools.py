@@ -333,7 +333,7 @@ def test_nothing_is_written_and_nothing_else_is_named(
             arguments[name] = [arguments[name]]
     answer = ask(tool, **arguments)
     if tool == "rows" and len(given) == 3:
-        assert answer == {"rows": []} or isinstance(answer, str)  # an entity may have such a name
+        assert isinstance(answer, str) or answer["rows"] == []  # an entity may have such a name
     else:
         assert isinstance(answer, str) and HOSTILE[call] in answer, answer
     assert "root:" not in str(answer) and str(lake.parent) not in str(answer)

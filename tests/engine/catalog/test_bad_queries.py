@@ -245,6 +245,7 @@ EMPTY: dict[str, Callable[[DatasetEntry], DataFrame]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.UnmatchedWarning")
 @pytest.mark.parametrize("label", EMPTY)
 def test_what_has_no_rows(dataset: DatasetEntry, label: str) -> None:
     frame = EMPTY[label](dataset)
