@@ -34,8 +34,8 @@ def test_commits_that_are_lost_or_blind_are_found() -> None:
     said = ran("backfill_schedules.py", "--points", "0", "--rows", "20", "--unsafe", "commit")
     assert "0 passed, 1 failed" in said and "in the end c of row" in said, said
     # where two commit at the same moment, Lance tells one of them: of so many fragments that is not each
-    said = ran("backfill_races.py", "--only", "two_functions", "--rows", "100", "--unsafe")
-    assert "0 passed, 1 failed" in said, said
+    tries = [ran("backfill_races.py", "--only", "two_functions", "--rows", "100", "--unsafe") for _ in range(5)]
+    assert any("0 passed, 1 failed" in said for said in tries), tries
 
 
 def test_jobs_at_once_lose_nothing_and_tell_of_each_other() -> None:

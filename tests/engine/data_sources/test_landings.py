@@ -217,9 +217,11 @@ def _streamed(spark: Any, landing: Path, checkpoint: Path, store: Path) -> None:
 
 
 def test_a_landing_folder_streams_into_a_store_once(spark: Any, landing: Path, data: Path, tmp_path: Path) -> None:
-    from chunkmill.engine import RecordingStore
+    from chunkmill.engine import RecordingStore, register
     from chunkmill.readers import McapReader
     from comparison import cells
+
+    register(spark)  # the session may be one that another test started for a pipeline
 
     checkpoint, store = tmp_path / "checkpoint", tmp_path / "store"
     put(landing, data, "a.mcap", "sub/b.mcap")
