@@ -368,8 +368,9 @@ def missing_field(pipeline: SelectorPipeline, source: pa.ListArray) -> tuple[str
         after = step(node, groups, Tracking(True, rows))
         if after is None:
             kind = groups.values.type
-            is_field = isinstance(node, FieldAccess) and pa.types.is_struct(kind)
-            return (node.name, [f.name for f in kind]) if is_field else None
+            if isinstance(node, FieldAccess) and pa.types.is_struct(kind):
+                return node.name, [f.name for f in kind]
+            return None
         groups = after
     return None
 
