@@ -438,7 +438,7 @@ class Query:
 
     def _unmatched(self, entities: set[str]) -> str:
         """Say that the contents name entities, and that the dataset has none of them."""
-        named = [text for text in self.contents.to_exprs() if not text.lstrip().startswith("-")]
+        named = [text for text in self.contents.to_exprs() if text.strip() and not text.lstrip().startswith("-")]
         if not named or not entities or any(map(self.contents.matches, entities)):
             return ""
         return f"no entity matches {' '.join(named)}. {self.contents.nearest(entities)}"

@@ -163,6 +163,7 @@ def expressions() -> list[Any]:
     return [query for query in queries if query["label"][0] in '"[' and "rows" in query]
 
 
+@pytest.mark.filterwarnings("ignore::chunkmill.engine.errors.UnmatchedWarning")
 @pytest.mark.parametrize("query", expressions(), ids=lambda query: query["label"])
 def test_expressions_of_contents(datasets: Any, query: dict[str, Any]) -> None:
     expression = json.loads(query["label"].removesuffix(" reader"))
