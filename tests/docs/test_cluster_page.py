@@ -103,6 +103,6 @@ def test_the_recipe_does_what_it_shows(operator: Operator) -> None:
     robots = operator.folder / "robots"
     converted = sorted(path.name for path in (robots / "converted").iterdir())
     assert converted == ["demo.rrd", "rosbag2__cdr_test_0.rrd"]
-    for name in ("lake", "streamed"):
+    for name in ("store", "streamed"):
         assert len(list(RecordingStore.open(robots / name))) == 2
     assert (operator.folder / "log-0").read_text(errors="replace").count("Registered app") == 3
