@@ -186,12 +186,12 @@ DEEP = "[" * 200_000 + "]" * 200_000
 BOTH: dict[str, tuple[Forge, str]] = {
     "data behind the folder": (
         info(data_path="../beside/{episode_index}.parquet"),
-        "is outside the dataset|is not known",
+        "is outside the dataset|has the unknown field",
     ),
     "data at a path of the machine": (info(data_path="/etc/passwd"), "is outside the dataset"),
     "data within and out again": (info(data_path="data/../../beside/x.parquet"), "is outside the dataset"),
     "an attribute in a path": (info(data_path="{episode_index.__class__}"), "is outside the dataset"),
-    "an index in a path": (info(data_path="data/{0}"), "is not known"),
+    "an index in a path": (info(data_path="data/{0}"), "has the unknown field"),
     "a conversion in a path": (info(data_path="data/{episode_index!r:>99999999}"), "is outside the dataset"),
     "a width of a billion": (info(data_path="data/{chunk_index:0999999999d}"), "is outside the dataset"),
     "a zero byte in a path": (info(data_path="data/\0.parquet"), "is outside the dataset"),
@@ -220,17 +220,17 @@ BOTH: dict[str, tuple[Forge, str]] = {
     ),
     "JSON of 4 GiB": (sparse(INFO, 2**32), "the size of the file is"),
     "JSON of many lists": (file(INFO, lambda: '{"x": [' + "[]," * (8 * 2**20) + "0]}"), "the size of the file is"),
-    "a description outside": (linked(INFO), "a link that leaves the dataset"),
-    "all of meta outside": (linked("meta"), "a link that leaves the dataset"),
-    "all data outside": (linked("data"), "a link that leaves the dataset"),
-    "all videos outside": (linked("videos"), "a link that leaves the dataset"),
+    "a description outside": (linked(INFO), "a link to a place outside the dataset"),
+    "all of meta outside": (linked("meta"), "a link to a place outside the dataset"),
+    "all data outside": (linked("data"), "a link to a place outside the dataset"),
+    "all videos outside": (linked("videos"), "a link to a place outside the dataset"),
     "statistics that are a pipe": (piped("meta/stats.json"), "is not a file"),
     "statistics of the machine": (
         lambda root, beside: (
             _write(beside / "stats.json", "{}"),
             (root / "meta/stats.json").symlink_to(beside / "stats.json"),
         ),
-        "a link that leaves the dataset",
+        "a link to a place outside the dataset",
     ),
 }
 V2: dict[str, tuple[Forge, str]] = {
@@ -252,9 +252,9 @@ V2: dict[str, tuple[Forge, str]] = {
     "chunks of no episode": (info(chunks_size=0), "'chunks_size' is -1"),
     "tasks that are a pipe": (piped("meta/tasks.jsonl"), "is not a file"),
     "data that are a pipe": (piped("data/000/000000.parquet"), "is not a file"),
-    "data of the machine": (linked("data/000/000001.parquet"), "a link that leaves the dataset"),
+    "data of the machine": (linked("data/000/000001.parquet"), "a link to a place outside the dataset"),
     "a video that is a pipe": (piped(f"videos/{CAMERA}/000/000000.mp4"), "is not a file"),
-    "a video of the machine": (linked(f"videos/{CAMERA}/000/000001.mp4"), "a link that leaves the dataset"),
+    "a video of the machine": (linked(f"videos/{CAMERA}/000/000001.mp4"), "a link to a place outside the dataset"),
 }
 V3: dict[str, tuple[Forge, str]] = {
     "a list of files": (
@@ -291,8 +291,8 @@ V3: dict[str, tuple[Forge, str]] = {
         "the size of 1,024 rows",
     ),
     "tasks that are a pipe": (piped("meta/tasks.parquet"), "is not a file"),
-    "tasks of the machine": (linked("meta/tasks.parquet"), "a link that leaves the dataset"),
-    "episodes of the machine": (linked("meta/episodes"), "a link that leaves the dataset"),
+    "tasks of the machine": (linked("meta/tasks.parquet"), "a link to a place outside the dataset"),
+    "episodes of the machine": (linked("meta/episodes"), "a link to a place outside the dataset"),
     "a frame's number in letters": (data(frame_index=pa.array(["0"] * 12)), "'frame_index' is a column of string"),
     "a frame's number that is a fraction": (
         data(frame_index=pa.array([0.5] * 12)),
@@ -313,7 +313,7 @@ V3: dict[str, tuple[Forge, str]] = {
         "two columns have the same name",
     ),
     "no frames' numbers": (file("data/000/000.parquet", lambda: pa.table({"x": [0.5] * 12})), "neither 'frame_index'"),
-    "images of the machine": (image("shot.png", link=True), "a link that leaves the dataset"),
+    "images of the machine": (image("shot.png", link=True), "a link to a place outside the dataset"),
     "images that are pipes": (image("shot.png", pipe=True), "is not a file"),
 }
 FORGED = [
