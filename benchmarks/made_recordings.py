@@ -88,9 +88,9 @@ class Cdr:
         self.data += value
 
 
-def imu(t: int, random: np.random.Generator) -> bytes:
+def imu(t: int, random: np.random.Generator, numbers: int = 37) -> bytes:
     message = Cdr(t, "imu_link")
-    message.doubles(np.round(random.normal(0, 1, 37) * 4096) / 4096, counted=False)
+    message.doubles(np.round(random.normal(0, 1, numbers) * 4096) / 4096, counted=False)
     return bytes(message.data)
 
 
@@ -124,9 +124,7 @@ def image(t: int, random: np.random.Generator) -> bytes:
 
 
 def magnet(t: int, random: np.random.Generator) -> bytes:
-    message = Cdr(t, "imu_link")
-    message.doubles(np.round(random.normal(0, 1, 12) * 4096) / 4096, counted=False)
-    return bytes(message.data)
+    return imu(t, random, numbers=12)
 
 
 def transforms(t: int, random: np.random.Generator) -> bytes:

@@ -133,7 +133,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         udf_modules
             The modules or packages with functions that column definitions may name.
         executor
-            The executor of tasks; the default is that of pipelines.
+            The executor of tasks; by default the same as for pipelines.
         """
         from ..tables import Table
 

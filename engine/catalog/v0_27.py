@@ -545,7 +545,7 @@ class DatasetEntry(Entry):
 class CatalogClient:
     """The catalog in a folder, or below a prefix of an object store, with the API of Rerun 0.27.
 
-    The behaviour is that of :class:`chunkmill.engine.catalog.CatalogClient`, which can open the same catalog at the
+    It behaves like :class:`chunkmill.engine.catalog.CatalogClient`, which can open the same catalog at the
     same time.
 
     Parameters

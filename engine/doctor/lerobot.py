@@ -21,7 +21,7 @@ from .findings import Finding
 
 SECOND: Final = 1_000_000_000
 TOLERANCE: Final = 1e-4
-"""The tolerance of timestamps in seconds, which is that of LeRobot's loader."""
+"""The tolerance of timestamps in seconds, as in LeRobot's loader."""
 ROUNDING: Final = 2e-7
 """The relative rounding error of a 32-bit timestamp."""
 _COLUMNS: Final = ("episode_index", "frame_index", "timestamp", "index")

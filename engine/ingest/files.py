@@ -86,7 +86,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """The result of one file. ``digest`` is that of its content, ``error`` a ``ChunkmillError.to_dict()``."""
+    """The result of one file. ``digest`` is the digest of the content, ``error`` a ``ChunkmillError.to_dict()``."""
 
     file: LandedFile
     outcome: Outcome

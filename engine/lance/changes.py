@@ -55,7 +55,7 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
 
     A rewritten row counts as changed, even with the same values. Fragments with the same files are not read. A
     compaction changes no rows. Lance records the last change of each row, except for updates of whole columns: these
-    add a file to a fragment, all rows of which count as changed.
+    add a file to a fragment; then all its rows count as changed.
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id

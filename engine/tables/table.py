@@ -99,7 +99,7 @@ class Table(TableVersions, TableCuration):
     udf_modules
         The modules with functions that column definitions may name; by default those of ``CHUNKMILL_UDF_MODULES``.
     executor
-        The executor of tasks; the default is that of pipelines.
+        The executor of tasks; by default the same as for pipelines.
     allow
         Folders outside the table for files of the table and its blobs; see "Tables of others" in the docs. Files
         elsewhere raise a ``ForeignFileError``.

@@ -53,8 +53,8 @@ class ServiceOptions:
 
     Below ``readable`` (paths or URLs) and the catalog's own folder, clients may register files and tables, and create
     tables; None: anywhere that this process can read and write. ``most_upload_bytes`` is the size of the largest upload
-    of a file, ``most_request_bytes`` that of the largest request. ``request_memory`` are the bytes of memory that all
-    requests together may take, including their expanded content. At most ``most_calls`` calls run or wait for a thread,
+    of a file, ``most_request_bytes`` the size of the largest request. ``request_memory`` is the memory in bytes of all
+    requests together, including their expanded content. At most ``most_calls`` calls run or wait for a thread,
     and at most ``most_watchers`` clients watch for events; more are refused at once.
     """
 

@@ -29,7 +29,7 @@ from .tokens import decoded, load_jwt
 LOG: Final = logging.getLogger(__name__)
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""The accepted signature algorithms, all of which use public keys."""
+"""The accepted signature algorithms. All use public keys."""
 _DEFAULT: Final = ("RS256", "ES256")
 _LONGEST_TOKEN: Final = 16 * 1024
 _MOST_BYTES: Final = MIB
