@@ -38,6 +38,8 @@ _LARGEST_SETTINGS: Final = 1024
 _BUFFER: Final = 256 * 1024
 _ROUNDS: Final = 8
 _LOOK: Final = 1.0
+_ANSWER_SECONDS: Final = 5.0
+"""What the web server has to report a stalled request; the connection would end before its answer otherwise."""
 _FROM: Final = "from-"
 """Begins the names of a relay's own ends, which end with the addresses of clients: servers know them by that alone."""
 
@@ -258,9 +260,9 @@ class _Connection:
         waiting = [now - line.moved for line in self.lines if line.waiting]
         if waiting:
             return max(waiting) > seconds
-        # a request of HTTP/1.1 that does not go on: its answer would have begun
+        # a request of HTTP/1.1 that does not go on: its answer would have begun, the web server's error included
         begun = self.inward.moved > self.outward.moved
-        return begun and not self.is_grpc and now - self.inward.moved > seconds
+        return begun and not self.is_grpc and now - self.inward.moved > seconds + _ANSWER_SECONDS
 
 
 class Relay:
