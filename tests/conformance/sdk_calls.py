@@ -55,8 +55,8 @@ NAMES = "empty names, names that begin with `__`"
 OLD_NAME = "the name that an entry had before `set_name`"
 NO_RECORDING = "registering an RRD that never names its recording, or has none"
 
-LOST_ROWS = "rows of a recording with many entities, by a client of 0.33"
-STATIC = "static values in rows that a client of 0.33 asks for by a filter"
+LOST_ROWS = "a 0.33 client that reads many entities at once"
+STATIC = "static values in rows that a 0.33 client filters by the index"
 NULL = pa.array([None], pa.list_(pa.list_(pa.uint8())))
 
 KNOWN: dict[str, str] = {

@@ -320,7 +320,7 @@ ENDS: dict[str, tuple[list[str | Step], list[str]]] = {
         [f"merge demo.rrd pq_base.parquet -o out/{name}.rrd" for name in "ab"],
         ["convert out/a.rrd out/b.rrd --to mcap -o out/mcaps"],
     ),
-    "what the command had begun is removed": ([pipeline_that_sends(signal.SIGINT)], [INTERRUPTED]),
+    "unfinished output is removed": ([pipeline_that_sends(signal.SIGINT)], [INTERRUPTED]),
     "the same": ([pipeline_that_sends(signal.SIGTERM)], [INTERRUPTED]),
 }
 
