@@ -359,7 +359,7 @@ class BackfillRun:
         else:
             if lost:
                 raise WriteError(
-                    f"other writers keep changing the rows of {target.name!r} : {len(lost)} fragments are not done",
+                    f"other writers keep changing the rows of {target.name!r}: {len(lost)} fragments are not done",
                     path=self.table.place,
                     hint="Run it again; computed values are kept.",
                     transient=True,
