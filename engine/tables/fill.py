@@ -368,8 +368,8 @@ class BackfillRun:
             store_single_token(self.table, target)
         if counts.taken:
             warnings.warn(
-                f"{target.name!r} was meanwhile filled by another job in {len(counts.taken)} fragments, which keep its "
-                f"values: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
+                f"another job meanwhile filled {target.name!r} in {len(counts.taken)} fragments, and its values stay "
+                f"there: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
                 UserWarning,
                 stacklevel=2,
             )

@@ -415,7 +415,7 @@ def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
     then, now = others[0]
     return (
         f"The state is of {then}, not of {now}: give DataSource(dataset.at({then.version})). If that version was "
-        "removed, the job cannot continue. DataSource(…, keep=NAME) tags the version of the next job, which keeps it."
+        "removed, the job cannot continue. DataSource(…, keep=NAME) tags a job's version, so that it is kept."
     )
 
 
