@@ -240,7 +240,7 @@ class Mp4TranscodeOptions:
             raise UsageError(f"gop_size must be at least 1, not {self.gop_size}")
         for name in ("try_gpu", "ffmpeg_override"):
             if getattr(self, name):
-                text = f"{name} has no effect: PyAV encodes on the CPU, without a program ffmpeg"
+                text = f"{name} has no effect: PyAV encodes on the CPU, without the ffmpeg program"
                 warnings.warn(text, ReadWarning, stacklevel=4)
 
     @property

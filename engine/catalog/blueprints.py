@@ -169,7 +169,7 @@ class HiddenDatasets(Entry):
         columns = {_MODE: pa.array([[_MODES[mode]]], texts), _SEGMENTS: pa.array([list(segments or ())], texts)}
         for asset in registered:
             if properties.replace(asset, properties.of(asset), pa.record_batch(columns)) is None:
-                raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+                raise WriteError(f"other processes keep changing asset '{asset}'", hint="Try again.", transient=True)
         return registered[0]
 
     @changing
@@ -208,7 +208,7 @@ class HiddenDatasets(Entry):
             wanted = dict.fromkeys([*named, *segments] if is_listed else (id_ for id_ in named if id_ not in segments))
             if list(wanted) == named or properties.replace(asset, stored, _with_segments(stored.row, list(wanted))):
                 return
-        raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+        raise WriteError(f"other processes keep changing asset '{asset}'", hint="Try again.", transient=True)
 
     @changing
     def forget_in_assets(self, segment_ids: Collection[str]) -> list[str]:
@@ -226,7 +226,7 @@ class HiddenDatasets(Entry):
                 if left == named or properties.replace(asset, stored, _with_segments(stored.row, left)):
                     break
             else:
-                raise WriteError(f"others change the properties of asset '{asset}'", hint="Try again.", transient=True)
+                raise WriteError(f"other processes keep changing asset '{asset}'", hint="Try again.", transient=True)
             changed += [asset] if left != named else []
             if stored.version:
                 properties.squash(asset)

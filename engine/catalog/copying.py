@@ -219,7 +219,7 @@ class _Copy:
             return self._table(row, place)
         folder = RecordingsFolder(place)
         for fault in unfinished(folder):
-            text = f"{place}: {fault.message}: the copy may keep its data until the next copy"
+            text = f"{place}: {fault.message}: the copy may keep this data until the next copy"
             warnings.warn(text, ReadWarning, stacklevel=5)
         return self._dataset(row, folder)
 

@@ -672,7 +672,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         for _ in range(_TRIES):
             if properties.delete_all({name: properties.of(name) for name in names}):
                 return
-        raise WriteError("others change the properties of these segments", hint="Try again.", transient=True)
+        raise WriteError("other processes keep changing these properties", hint="Try again.", transient=True)
 
     # --- upkeep
 

@@ -131,7 +131,7 @@ class ForgetReport:
             count, total = kinds.get(item.kind, (0, 0))
             kinds[item.kind] = count + 1, total + item.bytes
         names = ", ".join(map(repr, self.segments))
-        lines = [f"forgotten of {self.dataset!r}: {names} ({counted(len(self.layers), 'layer')})"]
+        lines = [f"removed from {self.dataset!r}: {names} ({counted(len(self.layers), 'layer')})"]
         lines += [
             f"  removed {counted(n, kind)}" + f", {size(total)}" * bool(total) for kind, (n, total) in kinds.items()
         ]

@@ -112,7 +112,7 @@ def _check_content(key: str, draft: Path) -> None:
         return
     raise UsageError(
         f"the upload {key[:100]!r} is refused: it begins with {head!r}, so it is not an RRD",
-        hint="Recordings are uploaded as RRDs, and tables of Lance file by file below NAME.lance/.",
+        hint="Upload recordings as RRDs, and Lance tables file by file below NAME.lance/.",
     )
 
 

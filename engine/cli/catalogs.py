@@ -164,8 +164,8 @@ def remove_entries(lake: str, entries: tuple[str, ...], debug: bool) -> None:
 def check_catalog(lake: str, entries: tuple[str, ...], as_json: bool, debug: bool, quiet: bool) -> None:
     """Check the files of LAKE, or of some of its datasets and tables.
 
-    This reports registered files that were replaced or removed, damaged or missing files of the catalog, its stores and
-    its tables, and incompletely created tables. Files of tables are compared with their digests. Chunks are not read:
+    This reports replaced or removed registered files; damaged or missing files of the catalog, its stores and its
+    tables; and incompletely created tables. Files of tables are compared with their digests. Chunks are not read:
     `chunkmill verify LAKE` reads them. The exit code is 1 if there is any fault.
     """
     with reported(debug=debug):
@@ -180,7 +180,7 @@ def maintain_catalog(lake: str, debug: bool) -> None:
     """Compact all of LAKE, and remove files that have been unused for a week.
 
     Unused files include incomplete files of killed processes. Registered tables are not changed. Missing times and
-    statistics of recordings are computed, for many bytes on Spark.
+    statistics of recordings are computed, on Spark if they need many bytes.
     """
     with reported(debug=debug):
         leave_out_what_nothing_needs()
@@ -455,7 +455,7 @@ def find(
     debug: bool,
     quiet: bool,
 ) -> None:
-    """Find events in DATASET of LAKE: runs of rows in which CONDITION on values is true.
+    """Find events in DATASET of LAKE: runs of rows in which CONDITION is true.
 
     CONDITION compares columns, or values in them, with constants: "/imu:Imu:accel[0] > 9.8 AND /robot:mode = 'auto'".
     Segments and chunks are skipped if the statistics of their values rule them out.
@@ -505,7 +505,7 @@ _FIRST: Final = 5
 @click.option("--spec", required=True, metavar="SPEC.yaml", help="The fields of samples, and their order.")
 @click.option("--epoch", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The epoch to read.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help="Maximum number of samples. Default: 5; with --bench all."
+    "--limit", type=click.IntRange(1), metavar="N", help="Maximum number of samples. Default: 5, or all with --bench."
 )
 @click.option("--bench", is_flag=True, help="Read the epoch in this process, and show time and bytes.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -601,7 +601,7 @@ def _show_pass(figures: PassFigures, *, as_json: bool) -> None:
     )
     if figures.used_frames:
         click.echo(
-            f"{counted(figures.decoded_frames, 'frame')} of {counted(figures.decoded_groups, 'group')} of pictures "
+            f"{counted(figures.decoded_frames, 'frame')} in {counted(figures.decoded_groups, 'group')} of pictures "
             f"decoded, for {counted(figures.used_frames, 'frame')} in samples: "
             f"{_ratio(figures.decoded_per_frame)} per frame"
         )

@@ -110,7 +110,7 @@ def convert(
 
     INPUT is a file, a pattern such as 'logs/**/*.mcap', or a folder, which is searched for recordings of every format.
     Each episode of a LeRobot dataset and each recording of a store is a separate input. For patterns and folders, OUT
-    is a folder. Each input becomes one RRD in it (with --to mcap one MCAP), under the same relative path. '-' is
+    is a folder. Each input becomes one RRD in it (one MCAP with --to mcap), under the same relative path. '-' is
     standard input, or standard output for OUT. An MCAP holds one recording. Messages of MCAPs, bags and rosbag2 are
     copied as they are stored unless a pipeline changes them.
     """
@@ -387,7 +387,7 @@ def vacuum(store: str, dataset: str | None, keep: int, older_than: str, debug: b
     type=PROFILES,
     default="none",
     show_default=True,
-    help="Also compact recordings with smaller chunks than this layout.",
+    help="Also compact recordings whose chunks are smaller than in this layout.",
 )
 @click.option("--min-shard", default="64MiB", show_default=True, metavar="SIZE", help="Join shards smaller than this.")
 @click.option("--executor", type=EXECUTORS, help="Where chunks are compacted. Default: spark.")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..tables import UDF, BackfillPlan, JobRecord, Table
 
 _TABLE = click.argument("table", callback=check_place)
-_CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="The catalog in which TABLE is a name.")
-_WHERE = click.option("--where", metavar="SQL", help="Rows to compute. Default: rows without a value, or out of date.")
+_CATALOG = click.option("--catalog", metavar="LAKE", callback=check_place, help="The catalog of the table named TABLE.")
+_WHERE = click.option("--where", metavar="SQL", help="Rows to compute. Default: rows with a missing or outdated value.")
 _FUNCTION = click.option("--udf", metavar="MODULE:NAME", help="Use this function instead of the column's own.")
 _MODULES = click.option(
     "--module",

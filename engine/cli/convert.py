@@ -379,7 +379,7 @@ def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> Non
             if row is not None and all(o.refused != purpose for o in row.options):
                 flags = " and ".join(o.flag or o.name for o in all_options() if o.refused == purpose)
                 raise UsageError(
-                    f"{flags} {purpose}, and this is none",
+                    f"{flags} {purpose}, but this input has another format",
                     path=str(job.source),
                     hint="Convert the others separately; --content selects entities of any format.",
                 )

@@ -547,7 +547,7 @@ def _stopped_by_signals(query: IngestQuery) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        logger.info("stopping after the running batch; once more stops at once")
+        logger.info("stopping after the running batch; a second signal stops at once")
         query.stop()
         signal.signal(number, before[signal.Signals(number)])
         note_signal()

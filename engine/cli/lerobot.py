@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--draft",
     is_flag=True,
-    help="Print a specification for the first INPUT instead, as JSON, which is also YAML; SPEC is its rate.",
+    help="Instead, print a specification for the first INPUT as JSON, which is also YAML; SPEC is then the rate.",
 )
 @CONTENT
 @EXECUTOR
@@ -78,7 +78,7 @@ def export_lerobot(
         if draft:
             if not spec.isdecimal():
                 raise UsageError(
-                    f"{spec!r} is not a rate", hint="Give the frames a second: export-lerobot 30 … --draft."
+                    f"{spec!r} is not a rate", hint="Give the frames per second: export-lerobot 30 … --draft."
                 )
             import json
 
@@ -199,6 +199,6 @@ def _show(report: ExportReport) -> None:
         table.add_row(*(escape(one_line(cell)) for cell in cells))
     wide_console(stderr=True).print(table)
     frames, episodes = counted(report.frames, "frame"), counted(report.episodes, "episode")
-    skipped = f"; {counted(len(report.skipped), 'recording')} left out, as they are in it" if report.skipped else ""
-    skipped += f"; {counted(len(report.removed), 'recording')} taken out" if report.removed else ""
+    skipped = f"; {counted(len(report.skipped), 'recording')} already in it" if report.skipped else ""
+    skipped += f"; {counted(len(report.removed), 'recording')} removed" if report.removed else ""
     click.echo(f"{report.destination}: {episodes}, {frames}{skipped}", err=True)

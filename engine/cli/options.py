@@ -116,7 +116,7 @@ def _tick(text: str) -> int:
         assert tick is not None
     except UsageError:
         raise click.BadParameter(
-            f"{text!r} is neither a number (nanoseconds, or of a sequence) nor a time such as 2026-01-23T10:43:30"
+            f"{text!r} is neither a number (of nanoseconds, or in a sequence) nor a time such as 2026-01-23T10:43:30"
         ) from None
     return tick
 

@@ -49,7 +49,7 @@ _SECRET = click.option(
     "--secret-file",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="CHUNKMILL_SERVE_SECRET_FILE",
-    help="The file that signs tokens. Default: .serve/secret in the folder of LAKE.",
+    help="The file with the secret for tokens. Default: .serve/secret in the folder of LAKE.",
 )
 _TOKENS = click.option(
     "--token-folder",
@@ -86,7 +86,7 @@ def serve() -> None:
 @serve.command(_DEFAULT)
 @_LAKE
 @click.option("--create", is_flag=True, help="Also serve a LAKE that does not exist yet; its first entry creates it.")
-@click.option("--port", type=click.IntRange(0, 65535), default=51234, show_default=True, help="0: any that is free.")
+@click.option("--port", type=click.IntRange(0, 65535), default=51234, show_default=True, help="0: any free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--insecure", is_flag=True, help="Require no tokens, even if other machines can call.")
 @click.option("--tokens", is_flag=True, help="Also require tokens from callers on this machine.")
@@ -140,7 +140,7 @@ def serve() -> None:
     show_default=True,
     help="How long a client may be silent within a request or an answer.",
 )
-@click.option("--web", is_flag=True, help="Serve the viewer's page, too, which the extra 'viewer' brings.")
+@click.option("--web", is_flag=True, help="Also serve the viewer's page; needs the extra 'viewer'.")
 @click.option(
     "--cors-allow-origin",
     "origins",
@@ -207,8 +207,8 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
     help="A host that clients send the token to. Default: 127.0.0.1, localhost.",
 )
 @click.option("--subject", default=_user, help="The user of the token. Default: the current user.")
-@click.option("--list", "is_list", is_flag=True, help="List the tokens that were made, by their ids, instead.")
-@click.option("--revoke", metavar="ID", help="Revoke the token of this id instead: servers refuse it from then on.")
+@click.option("--list", "is_list", is_flag=True, help="Instead, list the tokens that were made, with their ids.")
+@click.option("--revoke", metavar="ID", help="Instead, revoke the token with this id: servers then refuse it.")
 @_SECRET
 @_TOKENS
 @DEBUG
@@ -332,7 +332,7 @@ def _run(
                 logger.info("a browser shows it at %s/", address.removeprefix("rerun+"))
             _tell_of_nothing(service.catalog, lake)
             if wants_tokens and tls is None:
-                logger.warning("tokens go over a plain line; --tls-cert and --tls-key encrypt it")
+                logger.warning("tokens are sent unencrypted; --tls-cert and --tls-key encrypt them")
             logger.info("changes are logged in %s", logs.audit.place)
             stopped.wait()
             logger.info("stopping; calls have %.0f s to end", drain_seconds)
@@ -463,18 +463,18 @@ def _stop_signals() -> Iterator[threading.Event]:
 @click.command()
 @_LAKE
 @click.option(
-    "--max-rows", type=click.IntRange(1), default=1_000, show_default=True, metavar="N", help="Rows of one answer."
+    "--max-rows", type=click.IntRange(1), default=1_000, show_default=True, metavar="N", help="Maximum rows per answer."
 )
-@click.option("--max-bytes", default="100 kB", show_default=True, metavar="SIZE", help="The size of one answer.")
+@click.option("--max-bytes", default="100 kB", show_default=True, metavar="SIZE", help="Maximum size of an answer.")
 @click.option(
     "--max-seconds",
     type=click.IntRange(1, 86_400),
     default=50,
     show_default=True,
     metavar="N",
-    help="Time of one call.",
+    help="Maximum time of a call.",
 )
-@click.option("--max-memory", default="2 GiB", show_default=True, metavar="SIZE", help="The memory of one call.")
+@click.option("--max-memory", default="2 GiB", show_default=True, metavar="SIZE", help="Maximum memory of a call.")
 @DEBUG
 def mcp(lake: str, max_rows: int, max_bytes: str, max_seconds: int, max_memory: str, debug: bool) -> None:
     """Serve tools that read LAKE to an agent, by the Model Context Protocol; needs the extra 'mcp'.

@@ -108,7 +108,7 @@ def _query(options: Mapping[str, str]) -> str:
         return options["query"]
     if "checkpointlocation" not in options:
         raise UsageError(
-            "the id of the query is not known, which identifies the batches of a stream",
+            "the query's id, which identifies the batches of a stream, is not known",
             hint="Give the query a checkpoint: .option('checkpointLocation', …), or an id: .option('query', …).",
         )
     checkpoint = Folder.at(options["checkpointlocation"])

@@ -115,7 +115,7 @@ class _Images:
         dark = self._darkest
         if dark.count >= 2 or (0 < dark.count == self._looked_at and self._count >= FROZEN):
             place = {**self.timeline, "start": dark.start, "end": dark.end}
-            value = f"{self._colour} in {dark.count:,} of {self._looked_at:,} images looked at"
+            value = f"{self._colour} in {dark.count:,} of {self._looked_at:,} examined images"
             yield Finding("blank-camera", self.entity, self.name, **place, value=value)
 
 
@@ -140,7 +140,7 @@ def _decoded(image: memoryview) -> npt.NDArray[np.uint8]:
     with warnings.catch_warnings(), Image.open(io.BytesIO(image)) as picture:
         warnings.simplefilter("ignore")
         if picture.width * picture.height > MAX_FRAME_PIXELS:
-            raise ValueError("too large to look at")
+            raise ValueError("too large to examine")
         picture.draft("RGB", (64, 64))  # a JPEG is decoded smaller, which takes a tenth of the time
         return np.asarray(picture.convert("RGB")).reshape(-1, 3)
 
@@ -231,7 +231,7 @@ class _Video:
                 longest, seen = run, colour
         if longest.count >= 2 or 0 < longest.count == len(colours):
             place = {**self.timeline, "start": longest.start, "end": longest.end}
-            value = f"{seen} in {longest.count:,} of {len(colours):,} key frames looked at"
+            value = f"{seen} in {longest.count:,} of {len(colours):,} examined key frames"
             yield Finding("blank-camera", self.entity, "VideoStream:sample", **place, value=value)
 
     def _colour_of(self, sample: bytes) -> str:

@@ -64,7 +64,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
         "warning", "rows are missing", "Leave the gap out of training and averages; check the network and the disk."
     ),
     "rate-drop": FaultKind(
-        "warning", "a topic is slower than its usual rate", "Check the load of the robot in this time, or leave it out."
+        "warning", "a topic is slower than its usual rate", "Check the robot's load, or leave this time out."
     ),
     "late-start": FaultKind(
         "warning", "a topic starts long after the others", "Cut the recording to the time that all topics cover."
@@ -116,12 +116,12 @@ KINDS: Final[Mapping[str, FaultKind]] = {
     "transform-cycle": FaultKind("error", "transforms form a circle", "Correct the parent of one of these frames."),
     "missing-calibration": FaultKind(
         "warning",
-        "a camera has no calibration, others have",
+        "a camera has no calibration, but others have one",
         "Record its CameraInfo, or log a Pinhole on the entity of its images.",
     ),
     "lerobot-timestamps": FaultKind(
         "error",
-        "timestamps disagree with the frames a second",
+        "timestamps disagree with the frame rate",
         "Correct `fps` in meta/info.json, or write the dataset again (write_lerobot).",
     ),
     "lerobot-index": FaultKind(

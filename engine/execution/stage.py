@@ -535,7 +535,7 @@ def check_closed(ran: Ran) -> None:
     if len(closed) != len(ran.tasks) or came != closed:
         missing = len(ran.tasks) - len(closed)
         raise SessionError(
-            f"{missing} of {len(ran.tasks)} tasks did not report back, or not all of what they wrote",
+            f"{missing} of {len(ran.tasks)} tasks did not report back, or reports are incomplete",
             hint="Nothing was committed; run it again.",
             transient=True,
         )

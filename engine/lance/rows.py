@@ -133,7 +133,7 @@ class TableRows:
         if unexpected:
             raise UnfitRowsError(
                 f"Append with different schema: fields did not match, missing=[], unexpected=[{', '.join(unexpected)}]",
-                hint=f"The table has the columns {', '.join(schema.names) or 'of none'}.",
+                hint=f"The table's columns: {', '.join(schema.names) or 'none'}.",
             )
         for field in self._schema:
             existing = schema.field(field.name)

@@ -379,7 +379,7 @@ class LanceTable(LancePlace):
         if not keys:
             raise UsageError(
                 f"{self.title} has no key: a merge insert operation requires join keys",
-                hint=f"Create it with this metadata of its key fields: {{{INDEX.decode()!r}: 'true'}} when it is made.",
+                hint=f"Create it with this metadata of its key fields: {{{INDEX.decode()!r}: 'true'}}.",
             )
         self.check_deletions(dataset)
         return dataset.merge_insert(keys).when_matched_update_all()

@@ -281,7 +281,7 @@ class RecordingsFolder:
             "a vacuum removed this file, which only older versions need",
             path=place,
             hint="Repeat the query on the newest version. To protect long queries, vacuum only versions older than any "
-            "query, or tag their version.",
+            "query, or tag the version that they read.",
         )
 
     def _needed_tables(self, newest: RecordingsVersion) -> set[TableRef]:

@@ -143,7 +143,7 @@ def check_file(data: bytes) -> None:
             for i in range(0 if vector is None else _U32.unpack_from(view, vector)[0]):
                 offset, head, body = _BLOCK.unpack_from(view, (vector or 0) + 4 + _BLOCK.size * i)
                 if min(offset, head, body) < 0 or offset + head + body > start:
-                    raise ValueError("its footer names bytes beyond its end")
+                    raise ValueError("its footer points beyond the data")
                 check_message(pa.ipc.read_message(view[offset : offset + head + body]))
     except (struct.error, TypeError) as error:
         raise ValueError("its footer is damaged") from error

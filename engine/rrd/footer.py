@@ -86,7 +86,7 @@ def _payload(file: PositionalFile, stream_footer: StreamFooter, trailer: int) ->
     crc = crc_of(payload)
     if crc != stream_footer.crc:
         raise ReadError(
-            f"the checksum of the footer is {crc:08x}, not the stored {stream_footer.crc:08x} that was stored",
+            f"the checksum of the footer is {crc:08x}, not the stored {stream_footer.crc:08x}",
             path=file.path,
             offset=stream_footer.start,
             hint="The file is damaged, or several were joined with `cat`; read it with recover=True, or join the "
@@ -127,7 +127,7 @@ def read_index(file: PositionalFile) -> FileIndex:
     index = FileIndex(version, file.size, footer.messages_end, tables)
     if not tables and (unlisted := unlisted_messages(file, index)):
         warnings.warn(
-            f"{file.path}: its footer lists none of the {len(unlisted)} chunks in it; the footer is ignored",
+            f"{file.path}: the footer lists none of the file's {len(unlisted)} chunks, and is ignored",
             ReadWarning,
             stacklevel=2,
         )

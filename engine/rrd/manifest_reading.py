@@ -384,7 +384,7 @@ def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None
     """Raise :class:`LayoutError` for chunks that are elsewhere than messages do, and counts beyond 63 bits."""
     offsets, sizes, *counts = (batch.column(layout.fixed[n]).to_numpy() for n in (_OFFSET, _SIZE, _ROWS, _UNCOMPRESSED))
     if any(bool(np.any(count >> np.uint64(63))) for count in counts):
-        raise LayoutError("it has impossibly many rows or bytes of a chunk")
+        raise LayoutError("the number of rows or bytes of a chunk is impossibly large")
     bad = (offsets > ends) | (sizes > ends) | (offsets < STREAM_HEADER_SIZE + MESSAGE_HEADER_SIZE)
     bad |= ~bad & (offsets + sizes > ends)
     if bad.any():

@@ -172,7 +172,7 @@ class _Verifying:
         for store, entry in said:
             place = places.get(entry.offset)
             if (place is None and entry.offset < walked) or (place is not None and place.size != entry.size):
-                self._wrong(entry.offset, f"there is no chunk of {store.text} with {entry.size:,} bytes is here")
+                self._wrong(entry.offset, f"no chunk of {store.text} with {entry.size:,} bytes is here")
             else:
                 place = places.setdefault(entry.offset, _Place(entry.offset, entry.size))
                 place.claims.append((store, entry))

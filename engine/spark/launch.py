@@ -427,7 +427,7 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
     )
     more = f", and {len(rooms) - _MOST_ROOMS:,} more workers" if len(rooms) > _MOST_ROOMS else ""
     return (
-        f"waiting for executors, each with {wanted}; {master} has free {free}{more}; request less with --conf "
+        f"waiting for executors, each with {wanted}; free on {master}: {free}{more}; request less with --conf "
         "spark.executor.memory and spark.executor.cores"
         if rooms
         else f"waiting for executors: {master} has no workers"

@@ -119,7 +119,7 @@ def number_at(
         raise NotFoundError(f"{what} has no versions", path=path)
     if following == 1:
         raise NotFoundError(
-            f"{what} was empty at {_shown(wanted)}", path=path, hint=f"Its first version is of {_shown(made)}."
+            f"{what} was empty at {_shown(wanted)}", path=path, hint=f"Its first version is from {_shown(made)}."
         )
     raise NotFoundError(
         f"the version of {what} at {_shown(wanted)} was removed",

@@ -406,7 +406,7 @@ def _check_allowed(address: str, shown: str) -> None:
         raise ReadError(
             f"requests to {_origin(address)} are not allowed",
             path=shown,
-            hint=f"Allowed are {allowed}. Allow more with --allow of a server, or with {HOSTS_VARIABLE}.",
+            hint=f"Allowed: {allowed}. Allow more with --allow of a server, or with {HOSTS_VARIABLE}.",
         )
 
 

@@ -78,7 +78,7 @@ class ObjectUrl:
             schemes = ", ".join(f"{s}://" for s in (*EXTRAS, *HTTP))
             raise UsageError(
                 f"{text} is not a supported location",
-                hint=f"Supported are local paths, file://, {schemes}.",
+                hint=f"Supported: local paths, file://, {schemes}.",
             )
         key = key.strip("/")
         if not bucket or any(part in ("", ".", "..") for part in key.split("/") if key):

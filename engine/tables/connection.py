@@ -183,7 +183,7 @@ class TableConnection:
             The query has unknown columns, or parts that a view cannot have.
         """
         if not isinstance(query, TableQuery):
-            raise TypeError(f"a view needs a query by search(None) of a table, not {type(query).__name__}")
+            raise TypeError(f"a view needs a query from table.search(None), not {type(query).__name__}")
         place = self.place_of(name)
         definition, schema, functions = view_of(query, place, name)
         view = LanceTable(place, name, self.gate)

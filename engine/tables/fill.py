@@ -359,7 +359,7 @@ class BackfillRun:
         else:
             if lost:
                 raise WriteError(
-                    f"other writers keep changing the rows of {target.name!r} : {len(lost)} fragments are not done",
+                    f"other writers keep changing the rows of {target.name!r}: {len(lost)} fragments are not done",
                     path=self.table.place,
                     hint="Run it again; computed values are kept.",
                     transient=True,
@@ -368,8 +368,8 @@ class BackfillRun:
             store_single_token(self.table, target)
         if counts.taken:
             warnings.warn(
-                f"{target.name!r} was meanwhile filled by another job in {len(counts.taken)} fragments, which keep its "
-                f"values: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
+                f"another job meanwhile filled {target.name!r} in {len(counts.taken)} fragments, and its values stay "
+                f"there: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
                 UserWarning,
                 stacklevel=2,
             )

@@ -186,7 +186,7 @@ class UDF:
         if self.version == self.digest and not is_plain((args, kwargs)):
             raise UsageError(
                 f"UDF {self.name!r} has arguments without a digest, because they are not plain values",
-                hint="Give a `version=`, and change it when they change.",
+                hint="Give a `version=`, and change it when the arguments change.",
             )
         digest = text_digest(self.digest, args, kwargs) if args or kwargs else self.digest
         version = digest if self.version == self.digest else self.version

@@ -98,7 +98,7 @@ DONE: Final = "DONE"
 FAILED: Final = "FAILED"
 
 _INTERRUPTED: Final = "it was interrupted"
-_KEPT: Final = "Committed values stay, and computed values are kept."
+_KEPT: Final = "Committed values stay, and other computed values are kept for the next run."
 _CLEARING: Final = 5.0
 """Seconds that an interrupted job gets to keep what it has computed."""
 

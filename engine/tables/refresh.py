@@ -300,7 +300,7 @@ class RefreshRun:
         rows = sum(report["rows"] for report in reports)
         if rows != change.rows:
             raise WriteError(
-                f"the condition was true in {change.rows:,} rows, and in the second evaluation in {rows:,}",
+                f"the condition was true in {change.rows:,} rows, but in {rows:,} when evaluated again",
                 path=self.view.place,
                 hint="Nothing was committed. A view's condition must be deterministic, unlike random().",
             )

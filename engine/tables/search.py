@@ -158,7 +158,7 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
         if name not in schema.names:
             raise UsageError(f"there is no column {name!r}", hint=f"There are: {', '.join(schema.names)}.")
         if not _is_vector(schema.field(name).type):
-            raise UsageError(f"the column {name!r} has no vectors, but {schema.field(name).type}")
+            raise UsageError(f"the column {name!r} has {schema.field(name).type}, not vectors")
         return name
     names = [field.name for field in schema if _is_vector(field.type)]
     if len(names) != 1:

@@ -320,7 +320,7 @@ def _looked_up(definition: Definition, allowed: Iterable[str]) -> UDF:
         raise _unusable(
             definition,
             f"{_shown(definition.qualname)} of the module {_shown(definition.module)} has another digest, "
-            f"{value.digest[:_SHOWN]}…, than the column was defined with, {definition.digest[:_SHOWN]}…",
+            f"{value.digest[:_SHOWN]}…; the column was defined with {definition.digest[:_SHOWN]}…",
         )
     return value
 

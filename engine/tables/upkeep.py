@@ -105,7 +105,7 @@ def cleaned(
     running = jobs.running()
     if running and delete_unverified:
         warnings.warn(
-            f"files that no version of {table.place} names stay, because a job runs: {running[0].job_id}",
+            f"unverified files of {table.place} are kept, because job {running[0].job_id} is running",
             UserWarning,
             stacklevel=3,
         )

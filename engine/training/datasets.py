@@ -274,7 +274,7 @@ class IterableSamples(IterableDataset[Any]):
                 )
         place, total = int(state["place"]), len(self.job.plan)
         if not 0 <= place <= total:
-            raise UsageError(f"the state has the place {place:,}, but an epoch has {total:,}")
+            raise UsageError(f"the state is at place {place:,}, but an epoch has {total:,} samples")
         self._position[2] = int(state["run"])
         self.begin(int(state["epoch"]), place)
         done, within = int(state["done"]), int(state["within"])
@@ -311,8 +311,8 @@ class IterableSamples(IterableDataset[Any]):
         part = self.part._replace(worker=number, workers=count, done=done)
         if (done or within) and self._resumed_by != self._reader_of(part):
             raise UsageError(
-                f"the state is of one reader of several (ranks, workers, samples a step: {self._resumed_by}), and here"
-                f" they are {self._reader_of(part)}",
+                f"the state is of one reader of several (ranks, workers, samples per step: {self._resumed_by}), but "
+                f"here these are {self._reader_of(part)}",
                 hint="The state of a loader() is for all readers: any number of ranks and workers can continue from "
                 "it.",
             )
@@ -415,7 +415,7 @@ def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
     then, now = others[0]
     return (
         f"The state is of {then}, not of {now}: give DataSource(dataset.at({then.version})). If that version was "
-        "removed, the job cannot continue; DataSource(…, keep=NAME) keeps the version of the next job by a tag."
+        "removed, the job cannot continue. DataSource(…, keep=NAME) tags a job's version, so that it is kept."
     )
 
 

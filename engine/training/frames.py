@@ -76,7 +76,7 @@ class FieldForm(NamedTuple):
             own = FieldForm.of(self.name, value)
             if own.dtype != self.dtype or len(own.shape) != len(self.shape):
                 raise UsageError(
-                    f"the field {self.name!r} has values of {own.dtype} in {len(own.shape)} dimensions, and others of "
+                    f"the field {self.name!r} has values of {own.dtype} in {len(own.shape)} dimensions, and values of "
                     f"{self.dtype} in {len(self.shape)}",
                     hint="A column has a single type: choose a `decode` or a `select` with this type.",
                 )
@@ -127,7 +127,7 @@ class SampleColumns:
         _check_names(index, job.indexes[0].fields, extra)
         if len(kinds) > 1:
             raise UsageError(
-                f"the index {index!r} is of another type in each source: {', '.join(sorted(map(str, kinds)))}"
+                f"the index {index!r} has different types in the sources: {', '.join(sorted(map(str, kinds)))}"
             )
         first = _first_sample(job, epoch)
         fields = [some for name in job.indexes[0].fields for some in (name, f"{name}_is_pad") if some in first]

@@ -353,7 +353,7 @@ class SampleManifest:
         samples = job.indexes[0]
         if samples.source.digest != meta.contents:
             raise UsageError(
-                f"the manifest of {meta.dataset_name!r} is of other contents",
+                f"the manifest of {meta.dataset_name!r} was made for other contents",
                 hint="Open the version of the manifest, or create the manifest again.",
             )
         numbers = self._numbers(samples)

@@ -300,7 +300,7 @@ def _track(
             f"{', '.join(others + facts['other_tracks'])}"
         )
     if Fraction(*facts["time_base"]) >= 1:
-        _warn(f"{path}: the ticks of the video are seconds, or have no time scale: times may be wrong")
+        _warn(f"{path}: the video has ticks of whole seconds, or no time scale: its times may be wrong")
     if facts["encoder"] and not is_wanted:
         reason = "an edit list with several parts" if facts.get("is_edited") else "B-frames"
         _warn(

@@ -225,6 +225,6 @@ def is_matroska(file: PositionalFile) -> bool:
             "an EBML file that is neither Matroska nor WebM",
             path=file.path,
             offset=0,
-            hint="Supported are MP4, QuickTime, Matroska and WebM files.",
+            hint="Supported: MP4, QuickTime, Matroska and WebM files.",
         )
     return True

@@ -142,7 +142,7 @@ def read_boxes(file: PositionalFile) -> Boxes:
                 f"a video that begins with {head[:8]!r}, which is not an MP4 or QuickTime file",
                 path=file.path,
                 offset=0,
-                hint="Supported are MP4, QuickTime, Matroska and WebM files.",
+                hint="Supported: MP4, QuickTime, Matroska and WebM files.",
             )
         size = int.from_bytes(head[:4], "big")
         least = 8

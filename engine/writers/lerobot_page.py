@@ -59,7 +59,7 @@ def check_account(path: str | os.PathLike[str]) -> Path:
     """Return the path of an account. Raises ``UsageError`` if it does not end with ``.html`` or ``.json``."""
     if Path(path).suffix not in (".html", ".json"):
         raise UsageError(
-            "an account must be a .json or an .html file", path=str(path), hint="Choose one of these suffixes."
+            "a report must be a .json or an .html file", path=str(path), hint="Choose one of these suffixes."
         )
     return Path(path)
 

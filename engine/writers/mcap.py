@@ -709,7 +709,7 @@ def _is_within(unit: RecordUnit, times: npt.NDArray[np.uint64]) -> bool:
 
 def _too_many(window: TimeWindow, size: int) -> UsageError:
     return UsageError(
-        f"more than {size:,} bytes of messages are from log time {window.start} ns to before {window.end} ns",
+        f"messages with log times from {window.start} ns to before {window.end} ns have more than {size:,} bytes",
         hint=f"A task sorts up to {2 * SORT_BYTES:,} bytes in memory; sort=False keeps the order of the input.",
     )
 

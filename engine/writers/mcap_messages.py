@@ -520,9 +520,7 @@ class MessageMaker:
         chosen = next((by_name[name] for name in _LOG_TIMES if name in by_name), None)
         chosen = chosen or min(data.timelines, key=lambda timeline: kinds.index(timeline.kind))
         if chosen.kind is TimelineKind.SEQUENCE:
-            self._lost[f"rows have numbers of {chosen.name!r} as nanoseconds, because they have no time"] += (
-                data.num_rows
-            )
+            self._lost[f"rows without times have numbers of {chosen.name!r} as nanoseconds"] += data.num_rows
         log = self._unsigned(chosen.ticks)
         publish = self._unsigned(by_name[_PUBLISH_TIME].ticks) if _PUBLISH_TIME in by_name else log
         own = [by_name[n] for n in _STAMPS if n in by_name and by_name[n].kind is TimelineKind.TIMESTAMP]

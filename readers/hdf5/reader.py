@@ -606,7 +606,7 @@ def preset_of(name: str | None) -> Preset:
     if name is None:
         return Preset()
     if name not in PRESETS:
-        raise UsageError(f"there is no preset {name!r}", hint=f"There are {', '.join(PRESETS)}.")
+        raise UsageError(f"there is no preset {name!r}", hint=f"There are: {', '.join(PRESETS)}.")
     return PRESETS[name]
 
 

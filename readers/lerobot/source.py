@@ -378,8 +378,8 @@ class _Images:
         """Say, once for each feature, how many images are missing."""
         for feature, (count, first) in self._missing.items():
             warnings.warn(
-                f"{self._root}: feature {feature!r}: the files of {counted(count, 'image')} are missing, which become "
-                f"null; the first: {first}",
+                f"{self._root}: feature {feature!r}: the files of {counted(count, 'image')} are missing, so the "
+                f"images become null; the first: {first}",
                 ReadWarning,
                 stacklevel=2,
             )
@@ -467,8 +467,8 @@ class EpisodeSource(Source[Split]):
     def _warn_of_videos(self, lost: Sequence[str], why: str) -> None:
         if lost:
             warnings.warn(
-                f"{self.root}: the videos of {', '.join(lost)} are not read, because {why}; the path of each is data "
-                "of its entity",
+                f"{self.root}: the videos of {', '.join(lost)} are not read, because {why}; the path of each is "
+                "stored at its entity",
                 ReadWarning,
                 stacklevel=3,
             )

@@ -121,7 +121,7 @@ class IndexComparison:
         if len(offsets) and (late := matching & (times[at] != index.times)).any():
             first = int(np.flatnonzero(late)[0])
             wrong.append(
-                f"has wrong log times of {_messages(late.sum())}, first {int(index.times[first]):,} for"
+                f"has wrong log times of {_messages(late.sum())}, first {int(index.times[first]):,} instead of"
                 f" {int(times[at][first]):,}"
             )
         if twice := len(index.offsets) - len(np.unique(index.offsets)):

@@ -130,7 +130,7 @@ class ThriftCursor:
     def skip(self, kind: int, depth: int = 0) -> None:
         """Pass over a value of a type."""
         if depth > MAX_NESTING:
-            raise ThriftError("structures are nested too deep", self.at)
+            raise ThriftError("structures are nested too deeply", self.at)
         if kind in (TRUE, _FALSE):
             return
         if kind == BYTE:
@@ -223,7 +223,7 @@ def _parse_leaves(cursor: ThriftCursor, elements: int) -> list[_Leaf]:
             kind = _number(element, _TYPE)
             leaves.append(_Leaf(".".join([*names[1:], name]), -1 if kind is None else kind))
         if len(left) > MAX_DEPTH:
-            raise ThriftError("the schema is nested too deep", cursor.at)
+            raise ThriftError("the schema is nested too deeply", cursor.at)
     return leaves
 
 

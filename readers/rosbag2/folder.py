@@ -100,7 +100,7 @@ def _value_of(events: Iterator[Any]) -> Any:
     for count, event in enumerate(events):
         kind = type(event).__name__
         if len(open_lists) > _MAX_DEPTH or count > _MAX_NODES or kind == "AliasEvent":
-            raise MetadataError("it nests too deep, has too many values, or refers to itself")
+            raise MetadataError("it is nested too deeply, has too many values, or refers to itself")
         if kind == "ScalarEvent":
             open_lists[-1].append(event.value)
         elif kind in ("SequenceStartEvent", "MappingStartEvent"):

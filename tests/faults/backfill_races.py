@@ -84,7 +84,7 @@ def filled(world: World, column: str, version: int = 1, waits: int = 1) -> Told:
         wanted = function(world, column, version, waits)
         result = world.table.backfill(column, udf=wanted, commit_granularity=1, checkpoint_size=5)
     metrics = {one.name: one.n for job in world.table.jobs() if job.job_id == result.job_id for one in job.metrics}
-    said = [str(one.message) for one in caught if "was meanwhile filled by another job" in str(one.message)]
+    said = [str(one.message) for one in caught if "another job meanwhile filled" in str(one.message)]
     return {"rows": result.columns[column].rows_processed, "said": said, **metrics}
 
 

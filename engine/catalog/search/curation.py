@@ -101,7 +101,7 @@ class DatasetCuration:
         """
         check_argument("verdict", verdict, str)
         if not verdict.strip():
-            raise UsageError("a label has a verdict", hint="accept, reject, or a word of your own.")
+            raise UsageError("a label needs a verdict", hint="Give accept, reject, or a word of your own.")
         view: Any = self
         rows = _labelled_rows(segments)
         _check_known(view.dataset.name, rows[SEGMENT_ID].to_pylist(), self.segment_ids())

@@ -527,7 +527,7 @@ def _only_index(names: Sequence[str]) -> str:
         return names[0]
     if not names:
         raise UsageError("the dataset has no index, but the condition needs one")
-    raise UsageError("there are several indexes, but index= is missing", hint=f"Give index=, of {', '.join(names)}.")
+    raise UsageError("there are several indexes, but index= is missing", hint=f"There are: {', '.join(names)}.")
 
 
 def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str | None) -> int | None:

@@ -346,7 +346,7 @@ class DatasetSearch:
             )
         if not isinstance(index.index, kind):
             made = "words" if isinstance(index.index, TextIndex) else "vectors"
-            raise UsageError(f"the search index of {index.name} is one of {made}")
+            raise UsageError(f"the search index of {index.name} is for {made}")
         return index
 
     def _search(

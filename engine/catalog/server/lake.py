@@ -131,7 +131,7 @@ class Lake:
         """Raise :class:`ProtocolError` if the caller may not write the entry of a name."""
         call.record.is_checked = True
         if not call.rights.writes(name):
-            text = f"the token does not permit to write '{name[:200]}'"
+            text = f"the token does not permit writing '{name[:200]}'"
             raise ProtocolError(Status.PERMISSION_DENIED, text)
 
     def is_readable(self, entry: DatasetEntry | TableEntry, call: Call) -> bool:

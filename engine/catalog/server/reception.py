@@ -87,8 +87,8 @@ class MemoryBudget:
         """
         if size > self.most_at_once:
             raise _refused(
-                f"{size:,} bytes of memory are needed, and {self.most_at_once:,} of the server's budget of "
-                f"{self.most:,} may be used at once ({_OPTION})"
+                f"the call needs {size:,} bytes of memory; one call may use {self.most_at_once:,} of the server's "
+                f"budget of {self.most:,} ({_OPTION})"
             )
         if self._taken(size, None):
             return Claim(size, self.end)

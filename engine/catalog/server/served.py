@@ -289,7 +289,7 @@ class ServedChunks:
                 raise ReadError(f"the server did not send chunk {chunk_id.hex()}", path=self.path)
             made[row] = data = self._decoded(by_id[chunk_id])
             if data.chunk_id != chunk_id:
-                raise ReadError(f"the server sent another chunk for {chunk_id.hex()}", path=self.path)
+                raise ReadError(f"the server sent another chunk instead of {chunk_id.hex()}", path=self.path)
             _RECENT.keep((self.path, self.keys[row]), data, int(self.table.uncompressed_sizes[row]))
         return made
 

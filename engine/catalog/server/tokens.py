@@ -361,15 +361,15 @@ class Access:
         """Raise :class:`ProtocolError` if a caller may not call the method for any entry."""
         rights = caller.rights
         if not rights.can_read:
-            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to read")
+            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit reading")
         if method.writes and not rights.can_write:
             raise self.refusal()
         if method.need is Need.WRITE_ALL and rights.writable is not None:
-            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit to write every entry")
+            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit writing every entry")
 
     def refusal(self) -> ProtocolError:
         """The error of a call that writes without the right to write."""
-        reason = "this server is read-only" if self.read_only else "the token does not permit to write"
+        reason = "this server is read-only" if self.read_only else "the token does not permit writing"
         return ProtocolError(Status.PERMISSION_DENIED, reason)
 
 

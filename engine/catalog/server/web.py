@@ -117,7 +117,7 @@ class WebApp:
         send = self._noting(scope, send)
         if self._only_local_names and not _is_local(headers.get("host", "")):
             # a page of another name that was made to mean this machine
-            await _plain(send, 403, "this server only accepts calls by the name of this machine")
+            await _plain(send, 403, "this server only accepts calls to localhost or an IP address")
             return
         cors = self._cors(scope, headers)
         if cors is None:
@@ -682,7 +682,7 @@ def viewer_pages() -> dict[str, Page]:
             process.stdin.close()
             process.kill()
     if any(f"/{path}" not in pages for path in _NEEDED):
-        raise UsageError("the installed rerun-sdk has no page of a viewer", hint="pip install -U rerun-sdk")
+        raise UsageError("the installed rerun-sdk has no viewer page", hint="pip install -U rerun-sdk")
     return {"/": pages["/index.html"], **pages}
 
 

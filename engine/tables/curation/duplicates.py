@@ -251,7 +251,7 @@ def _vectors(table: LanceTable, reader: FragmentReader, name: str) -> Vectors:
     kind = reader.schema.field(name).type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise UsageError(f"the column {name!r} has no vectors, but {kind}", hint="A vector is a list of numbers.")
+        raise UsageError(f"the column {name!r} has {kind}, not vectors", hint="A vector is a list of numbers.")
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
     if not pa.types.is_fixed_size_list(kind):
         for batch in reader.expressed({name: quoted(name)}, f"{quoted(name)} IS NOT NULL", limit=1):

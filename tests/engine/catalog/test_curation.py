@@ -259,7 +259,7 @@ def test_no_label_of_writers_at_once_is_lost(dataset: DatasetEntry, client: Cata
     ("arguments", "options", "error", "message"),
     [
         (("s99", "accept"), {}, NotFoundError, "there is no segment 's99' in dataset 'drives'.*Did you mean 's9'"),
-        (("s1", " "), {}, UsageError, "a label has a verdict"),
+        (("s1", " "), {}, UsageError, "a label needs a verdict"),
         (("s1", None), {}, TypeError, "argument 'verdict'"),
         ((["s1", 5], "accept"), {}, TypeError, "argument 'segments'"),
         (("s1", "accept"), {"start": 9, "end": 3}, UsageError, "is before its start"),

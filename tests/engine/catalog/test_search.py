@@ -258,7 +258,7 @@ def test_options_are_checked_before_anything_is_read(
 
 def test_an_index_is_of_words_or_of_vectors(dataset: DatasetEntry) -> None:
     dataset.create_fts_search_index(column=TEXT, time_index="frame")
-    with pytest.raises(ValueError, match="is one of words"):
+    with pytest.raises(ValueError, match="is for words"):
         dataset.search_vector([1.0], TEXT, 1)
 
 

@@ -75,7 +75,7 @@ def test_a_list_of_deleted_rows_with_one_bad_bit_is_told_where_lance_would_abort
             with contextlib.suppress(ReadError, WriteError):
                 call()
         if at == block + 21:
-            with pytest.raises(ReadError, match="a list of deleted rows is damaged: its footer names bytes beyond"):
+            with pytest.raises(ReadError, match="a list of deleted rows is damaged: its footer points beyond the data"):
                 rows(table)
     place.write_bytes(good)
     assert len(rows(table)) == 50

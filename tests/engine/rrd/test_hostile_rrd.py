@@ -342,7 +342,7 @@ def test_unknown_trailer_means_walking(tmp_path: Path, at: int, value: bytes) ->
 def test_a_footer_that_lists_nothing(tmp_path: Path) -> None:
     data = with_footer(rrd_bytes(scalars()), lambda footer: footer.ClearField("manifests"))  # type: ignore[attr-defined]
     file = save(tmp_path, data)
-    with pytest.warns(ReadWarning, match="lists none of the 1 chunks in it"):
+    with pytest.warns(ReadWarning, match="lists none of the file's 1 chunks"):
         (store,) = file.stores()
     assert not file.has_footer
     assert len(list(file.chunks(store))) == 1

@@ -111,7 +111,7 @@ def rooms(found: list[WorkerRoom] | Exception) -> Callable[..., list[WorkerRoom]
     [
         (
             [WorkerRoom("a", 2, 1024), WorkerRoom("b", 0, 512)],
-            "8g of memory and 4 cores; spark://a:7077 has free 2 cores and 1,024 MiB on a, 0 cores and 512 MiB on b;",
+            "8g of memory and 4 cores; free on spark://a:7077: 2 cores and 1,024 MiB on a, 0 cores and 512 MiB on b;",
         ),
         ([WorkerRoom(str(n), 1, 1) for n in range(6)], "1 core and 1 MiB on 3, and 2 more workers;"),
         ([], "waiting for executors: spark://a:7077 has no workers"),

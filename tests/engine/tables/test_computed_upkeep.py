@@ -83,7 +83,7 @@ def test_what_a_job_needs_stays(table: Table) -> None:
         began = table.version
         for number in range(3):
             table.add([{"a": 100 + number}])
-        with pytest.warns(UserWarning, match="stay, because a job runs"):
+        with pytest.warns(UserWarning, match="are kept, because job"):
             table.cleanup_old_versions(NOW, delete_unverified=True)
         assert began in versions(table)
         checkpoints = list(Path(table.uri, "_computed/checkpoints").rglob("*"))

@@ -108,7 +108,7 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
     [
         ([[1.0, 2.0], [1.0]], {}, "has 1 numbers in row 1, not 2"),
         ([[1.0]], {"column": "w"}, "there is no column 'w'"),
-        ([[1.0]], {"column": "rerun_segment_id"}, "has no vectors, but string"),
+        ([[1.0]], {"column": "rerun_segment_id"}, "has string, not vectors"),
         ([[1.0]], {"threshold": 0}, "not a similarity above 0 and up to 1"),
         ([[1.0]], {"threshold": 1.1}, "not a similarity above 0 and up to 1"),
         ([[1.0]], {"threshold": float("nan")}, "not a similarity above 0 and up to 1"),

@@ -339,7 +339,7 @@ def test_what_no_index_of_values_can_be_is_refused(table: Table) -> None:
         (VECTORS[0], {"query_type": "fts"}, "text"),
         (VECTORS[0], {"query_type": "nearest"}, "query_type"),
         (None, {"query_type": "vector"}, "needs a query"),
-        (VECTORS[0], {"vector_column_name": "note"}, "no vectors"),
+        (VECTORS[0], {"vector_column_name": "note"}, "not vectors"),
         (VECTORS[0], {"vector_column_name": "zz"}, "zz"),
         ("fox", {"fts_columns": "zz"}, "zz"),
         ("fox", {"ordering_field_name": "id"}, "ordering_field_name"),

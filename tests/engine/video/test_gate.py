@@ -94,7 +94,7 @@ FORGED: dict[str, Callable[[], bytes]] = {
 }
 RIGHT = {"external_data", "frames_of_65535"}
 """Forged in what is not looked at: data lie in the file itself, and frames have the size that their samples say."""
-SAID = {"time_scale_of_zero": "are seconds, or have no time scale"}
+SAID = {"time_scale_of_zero": "whole seconds, or no time scale"}
 
 
 @pytest.mark.parametrize("name", FORGED)

@@ -334,7 +334,7 @@ INDEXES: dict[str, tuple[list[bytes], list[tuple[int | None, str]]]] = {
     "none": ([], []),
     "another time": (
         [index_of(1, (10, 0), (31, FIRSTS[2]), (40, FIRSTS[3])), TWO],
-        [(0, "channel 1 has wrong log times of 1 message, first 31 for 30")],
+        [(0, "channel 1 has wrong log times of 1 message, first 31 instead of 30")],
     ),
     "no message there": (
         [ONE, index_of(2, (20, FIRSTS[1] + 1))],

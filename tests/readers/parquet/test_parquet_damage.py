@@ -141,7 +141,7 @@ def test_a_schema_nested_too_deep_is_refused(tmp_path: Path) -> None:
     for _ in range(300):
         kind = pa.struct([("x", kind)])
     path = written(tmp_path / "x.parquet", pa.table({"v": pa.nulls(1, kind)}), store_schema=False)
-    refused(path, "nested too deep")
+    refused(path, "nested too deeply")
 
 
 def test_a_footer_longer_than_the_file_is_refused(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ class TestThrift:
     def test_numbers_and_depth_are_bounded(self) -> None:
         with pytest.raises(ThriftError, match="more than 64 bits"):
             ThriftCursor(b"\x15" + b"\xff" * 12).skip(12)
-        with pytest.raises(ThriftError, match="nested too deep"):
+        with pytest.raises(ThriftError, match="nested too deeply"):
             ThriftCursor(b"\x1c" * 5000).skip(12)
         with pytest.raises(ThriftError, match="no type 14"):
             ThriftCursor(b"\x1e").skip(12)

@@ -266,7 +266,7 @@ def test_the_command_serves_with_tokens_and_ends_on_a_signal(tmp_path: Path) -> 
         finally:
             if it.poll() is None:
                 it.kill()
-    assert "plain line" in log.read_text()
+    assert "sent unencrypted" in log.read_text()
     assert "; callers need a token\n" in log.read_text()
 
 
