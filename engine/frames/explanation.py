@@ -1,4 +1,4 @@
-"""Explanations of executions: the segments and chunks that they would read, by manifests alone."""
+"""Explanations of executions: the segments and chunks that they would read, from manifests only."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Explanation(NamedTuple):
 def explain_frame(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], asked: Callable[[DataFrame], DataFrame]
 ) -> Explanation:
-    """Return the segments and chunks that the frame of ``asked`` would read of these segments.
+    """Return the segments and chunks that the frame returned by ``asked`` would read.
 
-    Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if it cannot plan.
+    Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if planning fails.
     """
     recorded = _Recorded(columns)
     context = SessionContext()
