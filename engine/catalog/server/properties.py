@@ -1,4 +1,4 @@
-"""Calls about properties of segments, stored beside their recordings."""
+"""Calls about properties of segments, which are stored separately from recordings."""
 
 from __future__ import annotations
 
