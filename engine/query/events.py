@@ -240,7 +240,7 @@ class ChunkRows:
                 self._refuse(place)
 
     def read(self, chunks: Integers) -> None:
-        """Read the chunks that were not read yet. Raises ``ReadError``, also if times differ from the recorded times."""
+        """Read the chunks that were not read yet. Raises ``ReadError``, also if times differ from recorded times."""
         missing = np.array([place for place in chunks.tolist() if place not in self._components], np.int64)
         if not len(missing):
             return

@@ -114,7 +114,7 @@ class ValueLeaf:
 
 
 def _paths_of(kind: pa.DataType, nodes: Sequence[Any]) -> list[tuple[str, bool]]:
-    """The paths of the leaves that a selector reaches, each with whether lists may lack the element; empty if unknown."""
+    """The paths of a selector's leaves, each with whether lists may lack the element; empty if unknown."""
     reached = [("", kind, False)]
     for node in nodes:
         reached_next: list[tuple[str, pa.DataType, bool]] = []

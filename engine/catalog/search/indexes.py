@@ -204,8 +204,7 @@ class SearchIndexes:
     def purge(self, live: LiveEntries, run: RunOptions) -> dict[str, ChunkmillError | None]:
         """Rebuild indexes that have, or had, rows of removed layers, and remove all files that no index needs.
 
-        Return the names of these indexes, each with None, or the error for which it was deleted. Raises as
-        :meth:`maintain`.
+        Return the indexes by name, each with None, or the error for which it was deleted. Raises as :meth:`maintain`.
         """
         if not self._files.all_numbers():
             return {}
