@@ -95,7 +95,7 @@ ObjectStoreAuth: TypeAlias = BearerTokenObjectStoreAuth
 
 
 class CatalogClient:
-    """The catalog in a folder, or below a prefix of an object store: names for datasets of recordings, and tables.
+    """The catalog in a folder, or below a prefix of an object store: named datasets of recordings, and named tables.
 
     ::
 

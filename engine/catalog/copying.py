@@ -171,7 +171,7 @@ class _Copy:
             time.perf_counter() - began,
         )
 
-    # --- what there is
+    # --- the present state
 
     def _read(self, made_ns: int) -> _Record:
         try:

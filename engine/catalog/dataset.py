@@ -56,7 +56,7 @@ _TRIES: Final = 10
 
 
 class SupportsReader(Protocol):
-    """A table whose rows can be read, as a :class:`TableEntry` is."""
+    """A table whose rows can be read, such as a :class:`TableEntry`."""
 
     def reader(self) -> datafusion.DataFrame:
         """The rows of the table."""
@@ -125,7 +125,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
 
     def at(self, version: VersionPoint | None = None) -> DatasetView:
-        """The same view of a version of the dataset; see :meth:`DatasetEntry.at`."""
+        """The same view at a version of the dataset; see :meth:`DatasetEntry.at`."""
         return DatasetView(self.dataset.at(version), self._segments, self._contents)
 
     # --- contents
@@ -164,7 +164,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         join_meta
             A table with more columns: each segment gets the values of the row with its key, or nulls.
         join_key
-            The column of both tables whose values are compared.
+            The column of both tables by which they are joined.
 
         Raises
         ------
@@ -367,7 +367,7 @@ class DatasetView(ValueSearch, DatasetCuration):
     # --- inside
 
     def _filter(self) -> ContentFilter:
-        """The filter of the entities. A view without expressions has all entities but properties."""
+        """The filter of the entities. A view without expressions has all entities except properties."""
         return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
 
     def _layers(self, store: StoreReader) -> SegmentTables:

@@ -28,7 +28,7 @@ _DATASETS: Final = "datasets"
 class EntryId:
     """The id of an entry: 16 bytes that sort by creation time. It never changes.
 
-    As text it has 32 hex digits in any case.
+    Its text has 32 hex digits, in upper or lower case.
 
     >>> str(EntryId("18e9f1ab5adeed165250c4c05ec3b71c"))
     '18E9F1AB5ADEED165250c4c05ec3b71c'
@@ -130,9 +130,9 @@ class EntryRow:
     """An entry in the log.
 
     ``place`` is the place of its data: relative to the catalog, or an absolute path or URL. ``created_ns`` and
-    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints. In it,
-    ``default_blueprint`` is the segment for showing all segments, or the table; ``table_blueprint`` for showing the
-    table of segments. ``assets`` is the dataset of its assets.
+    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints. Its segment
+    ``default_blueprint`` shows all segments, or the table, and its segment ``table_blueprint`` shows the table of
+    segments. ``assets`` is the dataset of the entry's assets.
     """
 
     id: EntryId
@@ -201,7 +201,7 @@ def dataset_rows(
     *,
     with_assets: bool = False,
 ) -> list[EntryRow]:
-    """The rows of a new dataset and its hidden dataset of blueprints; ``with_assets`` adds that of assets."""
+    """The rows of a new dataset and its hidden dataset of blueprints; ``with_assets`` adds one of assets."""
     id_ = id or EntryId.new()
     hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, id_, now_ns)
     row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, hidden.id)
@@ -300,7 +300,7 @@ def parts_of(name: str) -> TableName:
 
 
 MOST_CHANGES: Final = 500
-"""The number of recent changes in each version of a catalog, including its own: about 60 kB, like the entries."""
+"""The number of recent changes in each version of a catalog, including its own: 60 kB, as much as the entries."""
 CHANGES: Final = pa.schema(
     [
         pa.field("version", pa.int64(), nullable=False),

@@ -92,7 +92,7 @@ another process changed the entries first."""
 
 @dataclass(frozen=True, slots=True)
 class RemovedEntry:
-    """A deleted dataset whose data is still there: its id, and when it was deleted, in nanoseconds since the epoch."""
+    """A deleted dataset whose data still exists: its id, and the time of deletion in nanoseconds since the epoch."""
 
     id: EntryId
     removed_ns: int
@@ -143,7 +143,7 @@ class CatalogVersion:
         return next((row for row in self.all_rows() if row.name == name), None)
 
     def all_rows(self) -> Iterator[EntryRow]:
-        """Every entry, the system table included."""
+        """Every entry, including the system table."""
         yield self.system_row
         yield from self.entries.values()
 
@@ -189,7 +189,7 @@ class EntryLog:
     def __init__(self, root: Location, allow: Collection[str] = ()) -> None:
         self.root = root
         self.gate = self.gate_of(allow, allow)
-        """The check of where files of tables may be."""
+        """The gate that checks the places of table files."""
         self.folder = Folder.at(root)
         self._versions = versions_of_catalog(self.folder)
         self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
@@ -197,7 +197,7 @@ class EntryLog:
         self._readers: dict[str, StoreReader] = {}
 
     def gate_of(self, folders: Collection[str] | None, blobs: Collection[str]) -> Gate:
-        """A gate for tables in the catalog's folder and in others (None: anywhere), and for files that blobs name."""
+        """A gate for tables in the catalog's folder and in ``folders`` (None: anywhere), and for files of blobs."""
         allowed = None if folders is None else (str(self.root), *(str(located(folder)) for folder in folders))
         return Gate(
             allowed,
@@ -263,7 +263,7 @@ class EntryLog:
         return versions.get(number) or self._parsed(number, self._files.read(number))
 
     def store(self, row: EntryRow) -> StoreReader:
-        """A dataset's store. Callers share its reader, up to a number of stores."""
+        """A dataset's store. Callers share its reader; the number of cached readers is limited."""
         place = self.place(row)
         reader = self._readers.get(place)
         if reader is None:
@@ -473,7 +473,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def changing(method: Method) -> Method:
-    """Make a method that changes an entry raise ``UsageError`` if the entry is at a version."""
+    """Wrap a method that changes an entry, so that it raises ``UsageError`` for an entry at a version."""
 
     @wraps(method)
     def wrapper(self: Entry, *args: Any, **kwargs: Any) -> Any:

@@ -259,7 +259,7 @@ class _Forgetting:
         self._remaining: list[RemainingItem] = []
 
     def run(self) -> ForgetReport:
-        """Make the plan, store it, do it, and remove it."""
+        """Make the plan, store it, carry it out, and remove it."""
         entries = all_layers_of(self._folder, self._ids)
         files = files_at(self._log.root)
         tables = _Tables(self._dataset, self._log, files, self._ids)
@@ -458,7 +458,7 @@ class _Forgetting:
         if table.versions():
             table.purge("path", [source for source, _, _, _ in self._plan.sources])
 
-    # --- what is out of reach
+    # --- data out of reach
 
     def _look_elsewhere(self) -> None:
         for source in sorted({source for source, _, _, _ in self._plan.sources}):
@@ -665,11 +665,11 @@ class DatasetForget(Entry):
     ) -> ForgetReport:
         """Remove all data of segments from the catalog's folder.
 
-        This rewrites the dataset's store, and removes its earlier versions; properties; rows of tables and views, with
-        the earlier versions of these; and copies of source files, exports and quarantine entries in the catalog's
-        folder. Search indexes are rebuilt. The report lists data outside the catalog. Stop writers of the tables first.
-        A segment that is registered again meanwhile stays. Readers of an earlier version get a ``ReadError``.
-        Guarantee: the same call completes an interrupted one, and changes nothing when repeated.
+        This rewrites the dataset's store and removes its earlier versions. It also removes properties; rows of tables
+        and views, with the earlier versions of these; and copies of source files, exports and quarantine entries in the
+        catalog's folder. Search indexes are rebuilt. The report lists data outside the catalog. Stop writers of the
+        tables first. A segment that is registered again meanwhile stays. Readers of an earlier version get a
+        ``ReadError``. Guarantee: the same call completes an interrupted one, and changes nothing when repeated.
 
         Parameters
         ----------

@@ -91,7 +91,7 @@ class OnDuplicateSegmentLayer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer.
+    """A file, or a folder that is one input, to register: its given URI, its place, and the layer.
 
     ``name`` is the id for a recording without one; ``announced`` is the result of :func:`_announced`, if it ran.
     """
@@ -427,7 +427,7 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
 
 
 def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> list[StoreEntry]:
-    """The stores of the kind. Raises ``ReadError`` if there is none."""
+    """The stores of the kind. Raises ``ReadError`` if there are none."""
     of_kind = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
     if not of_kind:
         raise ReadError(f"the file holds no {kind}", path=request.place)
@@ -435,7 +435,7 @@ def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> l
 
 
 def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) -> dict[int, list[FoundLayer]]:
-    """The layers in RRDs with complete footers, by the numbers of their requests, as :func:`look_at` gives them.
+    """The layers in RRDs with complete footers, by the numbers of their requests; see :func:`look_at`.
 
     Read other files with :func:`look_at`; they may be damaged or missing.
     """

@@ -126,7 +126,7 @@ def absolute_place(url: str | os.PathLike[str]) -> Location:
 
 
 def age_of_table(id_: EntryId) -> timedelta:
-    """The time since an id was made; it begins with that time in nanoseconds."""
+    """The time since an id was made. The id begins with its time in nanoseconds."""
     return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.as_bytes()[:8], "big")) / 1000)
 
 
@@ -140,7 +140,7 @@ def a_week_ago() -> datetime:
 
 
 def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
-    """The age of data from a time.
+    """Return a time as an age.
 
     Raises ``UsageError`` for an invalid time, and for less than a week, unless that is allowed.
     """
@@ -176,7 +176,7 @@ def maintain_tables(log: EntryLog) -> list[Exception]:
         try:
             maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
         except NotFoundError:
-            continue  # somebody has moved it away, which a check reports
+            continue  # moved away; a check reports it
         except Exception as error:  # noqa: BLE001 (others are maintained)
             failed.append(error)
     return failed
@@ -280,7 +280,7 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
 
 
 def _abandoned(log: EntryLog) -> list[ReadError]:
-    """The errors on tables without an entry, once nobody is creating them any more."""
+    """The errors for tables without an entry whose creation has ended."""
     return [
         ReadError(
             "no entry has this table, and the table has no data",

@@ -63,7 +63,7 @@ class RegistrationResult:
 
 
 class Outcomes:
-    """The outcomes so far of a registration's files. One thread adds them; others wait for them."""
+    """The current outcomes of a registration's files. One thread adds them; others wait for them."""
 
     def __init__(self, requests: Sequence[FileRequest]) -> None:
         self.requests = requests

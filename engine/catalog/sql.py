@@ -40,7 +40,7 @@ from .table import EntriesTable, TableEntry
 
 _TABLE: Final = "rows"
 _PARTS: Final = max(2, os.cpu_count() or 1)
-"""Parts of a table that are read at once."""
+"""The number of parts of a table that are read at once."""
 
 
 class NamedTables(Protocol):
@@ -71,7 +71,7 @@ class TableFrame(QueryFrame):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raise errors of chunkmill in place of DataFusion's."""
+        """A block that raises chunkmill's errors in place of DataFusion's."""
         try:
             with super()._explaining():
                 yield
@@ -195,9 +195,9 @@ class CatalogContext(SessionContext):
         """Return the rows of a statement as a DataFrame, read on use. A statement that writes runs at once.
 
         A table name is the table; a dataset name is the table of its segments. ``reader('DATASET', index => 'INDEX')``
-        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, and ``contents``, ``segments``
-        (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for ``fill_latest_at``). Rows
-        are those of the newest version::
+        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, as well as ``contents``,
+        ``segments`` (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for
+        ``fill_latest_at``). Rows are those of the newest version::
 
             client.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/imu/**') LIMIT 5")
 
@@ -428,7 +428,7 @@ class _Entries:
 
 
 def _name_of(entry: DatasetEntry | TableEntry) -> TableName:
-    """The name of an entry in SQL. If it cannot be split at its dots, it is the table's name."""
+    """The name of an entry in SQL. A name that cannot be split at its dots is the table's name."""
     parts = entry.name.split(".")
     if len(parts) > len(TableName._fields) or not all(parts):
         return TableName(DEFAULT_CATALOG, DEFAULT_SCHEMA, entry.name)
@@ -443,7 +443,7 @@ class _Listed(list[str]):
 
 
 class _Tables(SchemaProvider):
-    """The tables of a schema, and those registered in it."""
+    """The tables of a schema, including registered ones."""
 
     def __init__(self, entries: _Entries, catalog: str, schema: str) -> None:
         self._entries = entries
@@ -485,7 +485,7 @@ class _Schemas(CatalogProvider):
         self._schemas: dict[str, Any] = {}
 
     def schema_names(self) -> set[str]:
-        """The names of all that have tables."""
+        """The names of all schemas that have tables."""
         default = {DEFAULT_SCHEMA} if self._catalog == DEFAULT_CATALOG else set()
         names = {name.schema for name in self._entries.names() if name.catalog == self._catalog}
         return names | default | {name for name, schema in self._schemas.items() if not isinstance(schema, _Tables)}
@@ -518,7 +518,7 @@ class _Catalogs(CatalogProviderList):
         self._registered: dict[str, Any] = {}
 
     def catalog_names(self) -> set[str]:
-        """The names of all that have tables."""
+        """The names of all catalogs that have tables."""
         return {DEFAULT_CATALOG, *self._registered, *(name.catalog for name in self._entries.names())}
 
     def catalog(self, name: str) -> Any:

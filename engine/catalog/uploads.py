@@ -45,7 +45,7 @@ class Uploads:
         self.folder = catalog / _UPLOADS
 
     def place(self, key: str) -> Path:
-        """The path of a file, now or later. Raises ``UsageError`` for an invalid key."""
+        """The path of an existing or future file. Raises ``UsageError`` for an invalid key."""
         names = key.split("/")
         if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or max(map(len, names)) > _LONGEST_NAME:
             raise UsageError(
@@ -131,7 +131,7 @@ class NewUpload:
         self._unsynced = 0
 
     def write(self, data: bytes) -> None:
-        """Append to it. Raises ``WriteError``."""
+        """Append to the file. Raises ``WriteError``."""
         with writing(str(self._place)):
             left = memoryview(data)
             while left:
@@ -207,7 +207,7 @@ class NewPart(NewUpload):
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
-        """Append to it. Raises ``WriteError``."""
+        """Append to the file. Raises ``WriteError``."""
         super().write(data)
         self._digest.update(data)
 

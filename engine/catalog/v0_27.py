@@ -229,7 +229,7 @@ class Task:
 
 
 class Tasks:
-    """The tasks of a call of ``register_batch`` or ``register_prefix``: one task for all files."""
+    """The tasks of a ``register_batch`` or ``register_prefix`` call: one task for all files."""
 
     def __init__(self, handle: RegistrationHandle) -> None:
         self._tasks = (Task(handle),)

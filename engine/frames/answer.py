@@ -237,7 +237,7 @@ class _Waiter:
         self._work.put(work)
 
     def end(self) -> None:
-        """End the thread after the functions before."""
+        """End the thread when its functions have run."""
         self._work.put(None)
 
 

@@ -18,7 +18,7 @@ _TABLE = "segments"
 
 
 class SegmentReads(NamedTuple):
-    """The numbers of chunks of a segment to read and in total, and their stored bytes."""
+    """The chunks of a segment to read, and all its chunks: their numbers and stored bytes."""
 
     segment_id: str
     chunks: int
@@ -88,6 +88,6 @@ class _Recorded(ds.Dataset):  # type: ignore[misc]
         return empty.scanner(columns=None if columns is None else list(columns))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Recorded]:  # noqa: A002 (pyarrow's name)
-        """Itself, in place of segments."""
+        """This dataset, in place of segments."""
         self.predicate = filter
         return [self]

@@ -27,14 +27,14 @@ _NEVER = timedelta(0)
 class QueryMetrics:
     """One execution of a query. Chunks in the operating system's cache also count as read.
 
-    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count the needs of
-    the rows after pruning, read or not. ``query_bytes`` is the stored size of these chunks, and ``query_columns`` the
-    number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``, ``range`` (index values are
-    given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or ``dataframe`` (index values
-    are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to read.
-    ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that DataFusion
-    applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns excluded
-    entities and their rows.
+    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count the data
+    that the rows need after pruning, even if it was not read. ``query_bytes`` is the stored size of these chunks, and
+    ``query_columns`` the number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``,
+    ``range`` (index values are given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or
+    ``dataframe`` (index values are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to
+    read. ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that
+    DataFusion applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns
+    excluded entities and their rows.
 
     The execution. ``total_duration`` is the time from the plan to the end of the last stream,
     ``time_to_first_chunk_info`` the time to the first list of chunks, and ``time_to_first_chunk`` the time to the first

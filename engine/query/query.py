@@ -525,7 +525,7 @@ class SegmentFigures:
             mine.setdefault(name, {}).update(zip(rows.tolist(), sizes.tolist(), strict=True))
 
     def read(self, fetches: Fetches) -> None:
-        """Take over the counts of reads."""
+        """Store the counts of reads."""
         self.pieces, self.requests, self.bytes = fetches.pieces, fetches.requests, fetches.bytes
 
     def to_dict(self) -> dict[str, Any]:

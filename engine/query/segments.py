@@ -27,7 +27,7 @@ from .segment_chunks import SegmentChunks, Windows, windows_of
 
 
 class LayerChunks(Protocol):
-    """The chunks of a layer, by reference: :class:`ChunkReferences`, or chunks in memory."""
+    """The chunks of a layer: :class:`ChunkReferences`, or chunks in memory."""
 
     @property
     def table(self) -> ChunkTable:

@@ -33,7 +33,7 @@ _SHOWN: Final = 3
 
 
 def label_schema(index_type: pa.DataType) -> pa.Schema:
-    """The columns of a table of labels, whose times are values of an index of this type."""
+    """The columns of a table of labels. Its times have the type of the index."""
     return pa.schema(
         [
             pa.field(SEGMENT_ID, pa.string(), nullable=False),
@@ -48,7 +48,7 @@ def label_schema(index_type: pa.DataType) -> pa.Schema:
 
 
 class DatasetCuration:
-    """The methods of a dataset, or of a view of it, that choose among its segments."""
+    """The methods of a dataset or view that choose among its segments."""
 
     segment_ids: Callable[[], list[str]]
     segment_rows: Callable[[], pa.Table]
@@ -152,7 +152,7 @@ class DatasetCuration:
     ) -> DatasetView:
         """The view of randomly chosen segments: ``n`` of each value of ``by``, or a fraction of them.
 
-        The same seed chooses the same segments, whatever the order of their registration.
+        The same seed chooses the same segments, independent of the order of their registration.
 
         Parameters
         ----------

@@ -422,7 +422,7 @@ def _extremes(comparison: LeafComparison, some: Values, rows: Integers) -> npt.N
 
 
 class ValueSearch:
-    """The method of a dataset, or of a view of it, that finds events."""
+    """The method of a dataset or view that finds events."""
 
     def find(
         self,

@@ -135,8 +135,8 @@ class DatasetSearch:
     ) -> None:
         """Index the words of a component for :meth:`search_fts`. Replaces an earlier index.
 
-        Case and accents are ignored. There are no stemming and no stop words. Elements without a time on ``time_index``
-        are not indexed. Searches also find recordings registered later; :meth:`do_maintenance` with
+        Case and accents are ignored. Words are neither stemmed nor left out as stop words. Elements without a time on
+        ``time_index`` are not indexed. Searches also find recordings registered later; :meth:`do_maintenance` with
         ``optimize_indexes`` adds them to the index.
 
         Parameters

@@ -18,7 +18,7 @@ _KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASE
 _BY_DEFAULT: Final = frozenset({1, 3, 5})
 """The kinds of entries in a search without a kind."""
 _OLDER: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
-"""Clients without assets and blueprints of segment tables; their requests cannot mean to clear these."""
+"""Clients that do not know assets and blueprints of segment tables, so that their requests do not clear these."""
 _GONE_SECONDS: Final = 1.0
 """The longest time in seconds until a lost client is noticed."""
 
@@ -140,7 +140,7 @@ def note_made(call: Call, entry: DatasetEntry | TableEntry) -> None:
 
 
 def hidden_in(lake: Lake, details: Any, field: str, what: str, call: Call) -> EntryId | None:
-    """The hidden dataset in the details of an entry, or None. Raises :class:`ProtocolError` for another."""
+    """The hidden dataset in the details of an entry, or None. Raises :class:`ProtocolError` for another dataset."""
     if not details.HasField(field):
         return None
     id_ = entry_id_of(getattr(details, field))

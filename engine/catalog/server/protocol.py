@@ -1,8 +1,8 @@
 """The catalog protocol: its methods, calls, messages and errors, and the Arrow tables in messages.
 
 A transport looks up the method of a path in :attr:`CatalogService.methods`, parses the request with its class, runs the
-handler in a thread with a :class:`Call`, and sends what comes back. Whatever a handler raises becomes a status through
-:func:`protocol_error`.
+handler in a thread with a :class:`Call`, and sends the responses. :func:`protocol_error` turns errors of handlers into
+a status.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class ServeMetrics:
         self._bytes.inc(size)
 
     def ended(self, method: str, status: Status, caller: str, seconds: float) -> None:
-        """Count the end of a call of a class of callers."""
+        """Count the end of a call, by the class of its caller."""
         self._running.dec()
         self._calls.labels(method, status.name, caller).inc()
         self._seconds.labels(method).observe(seconds)
@@ -395,7 +395,7 @@ class Ending:
 
 
 def stopping() -> ProtocolError:
-    """The error of a call to a server that stops."""
+    """The error of a call to a stopping server."""
     return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
 
 
