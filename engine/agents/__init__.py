@@ -1,6 +1,6 @@
-"""A lake for agents: tools that read it, and the server that offers them over the Model Context Protocol.
+"""Tools with which agents read a lake, and the server that offers them over the Model Context Protocol.
 
-The names below are loaded when they are first used.
+Each name below is loaded on first use.
 """
 
 from ..lazy_names import lazy_names

@@ -1,4 +1,4 @@
-"""Answers to agents: rows as JSON, bounded in rows and bytes, which say where they were cut; and plots."""
+"""Answers to agents: plots, and rows as JSON with a limit of rows and bytes, and a note where they were cut."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..chunk import json_of
 from ..errors import MissingExtraError, UsageError, extra_command
 
 _MOST_ITEMS: Final = 64
-"""Values of a list that are shown."""
+"""The most values of a list in an answer."""
 _MOST_TEXT: Final = 2_000
-"""Characters of a text that are shown."""
+"""The most characters of a text in an answer."""
 
 _MOST_POINTS: Final = 4_000
-"""Points of a plot: more do not show on its thousand pixels."""
+"""The most points of a plot: more are not visible on its thousand pixels."""
 _HELD: Final = 1_000_000
-"""Points that are held before they are thinned."""
+"""The most points in memory before they are thinned."""
 _LONGEST: Final = 120
-"""Characters of a title."""
+"""The most characters of a title."""
 
 Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AnswerPage:
-    """The rows that one answer may have: at most ``limit`` from ``offset`` on, and so many rows and bytes in all."""
+    """The page of one answer: up to ``limit`` rows, from number ``offset``, within the limits of rows and bytes."""
 
     limit: int
     offset: int
@@ -52,7 +52,7 @@ class AnswerPage:
         return self.of_rows(_rows_of(batches, self.offset), self.offset)
 
     def of_rows(self, rows: Iterable[Row], skipped: int = 0) -> Row:
-        """The rows of the page. ``skipped`` is the number of rows that ``rows`` lacks at its beginning."""
+        """The rows of the page. ``skipped`` is the number of first rows that ``rows`` lacks."""
         shown: list[Row] = []
         size, most = 0, min(self.limit, self.most_rows)
         for at, row in enumerate(rows, skipped):
@@ -76,7 +76,7 @@ class AnswerPage:
 
 
 def _rows_of(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[Row]:
-    """The rows of batches, without the first ones."""
+    """The rows of batches, without the first ``skipped`` rows."""
     for batch in batches:
         first = min(skipped, len(batch))
         skipped -= first
@@ -86,7 +86,7 @@ def _rows_of(batches: Iterable[pa.RecordBatch], skipped: int) -> Iterator[Row]:
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:
-    """The names of columns, with a number after those that a join repeats.
+    """The names of columns, with a number after names that a join repeats.
 
     >>> _told_apart(["id", "x", "id"])
     ['id', 'x', 'id (2)']
@@ -95,7 +95,7 @@ def _told_apart(names: Sequence[str]) -> list[str]:
 
 
 def shown_value(value: pa.Scalar) -> Any:
-    """A value as JSON data: bytes are counted, and long lists and texts are cut and say so.
+    """A value as JSON data: for bytes, their number; long lists and texts are cut, and end with a note.
 
     >>> shown_value(pa.scalar(b"abc")), shown_value(pa.scalar([1, 2])), shown_value(pa.scalar(["x"] * 66))[63:]
     ('3 bytes', [1, 2], ['x', '… 2 more'])
@@ -125,7 +125,7 @@ def _fields_of_map(kind: pa.MapType) -> tuple[pa.Field, pa.Field]:
 
 
 def shown_text(value: Any) -> Any:
-    """The value; of a long text its beginning.
+    """The value; for a long text, its beginning and a note.
 
     >>> shown_text("a" * 2_005)[-20:]
     'a… 5 more characters'
@@ -139,9 +139,9 @@ def shown_text(value: Any) -> Any:
 
 
 def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> bytes:
-    """A PNG of numbers in the third column against the second, which is an index.
+    """A PNG of the numbers in the third column over the second column, an index.
 
-    Raises ``UsageError`` if there are none, ``SelectorError``, and ``MissingExtraError`` without matplotlib.
+    Raises ``UsageError`` if there are no numbers, ``SelectorError``, and ``MissingExtraError`` without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
@@ -172,13 +172,13 @@ def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> by
     axes.set_xlabel(axis[:_LONGEST], parse_math=False)
     out = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # signs that the font lacks
+        warnings.simplefilter("ignore")  # characters that the font lacks
         figure.savefig(out, format="png")
     return out.getvalue()
 
 
 def _points(batch: pa.RecordBatch, selector: Selector, title: str, select: str) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The index and the number of each value; nulls are left out."""
+    """The index value and the number of each value that is not null."""
     lists = batch.column(2)
     values: Any = selector.execute(lists.flatten())
     if values is None:
@@ -203,7 +203,7 @@ def _points(batch: pa.RecordBatch, selector: Selector, title: str, select: str) 
 
 
 def thinned(x: npt.NDArray[np.int64], y: Floats, most: int) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The points that show: of many, the least and the greatest of each run of points.
+    """The visible points: if there are many, the minimum and the maximum of each run of points.
 
     >>> thinned(np.arange(8), np.array([0.0, 5, 1, 2, 3, -4, 2, 0]), 4)
     (array([0, 1, 4, 5]), array([ 0.,  5.,  3., -4.]))

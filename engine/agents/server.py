@@ -1,4 +1,4 @@
-"""The server of a lake's tools, by the package ``mcp``. A process of its own does the work, and may be killed."""
+"""The server of a lake's tools, with the package ``mcp``. A separate process does the work, and may be killed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _ABOUT: Final = (
     "explains how to get the rest."
 )
 _MOST_ASKED: Final = 200_000
-"""Bytes of the arguments of a call."""
+"""The most bytes of the arguments of a call."""
 _MOST_PICTURE: Final = 4 << 20
 _START_SECONDS: Final = 120
 
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Limits of one call: rows and bytes of its answer, seconds, and bytes of memory."""
+    """The limits of one call: rows and bytes of its answer, seconds, and bytes of memory."""
 
     rows: int = 1_000
     num_bytes: int = 100_000
@@ -47,7 +47,7 @@ class CallLimits:
 
 
 class WorkerProcess:
-    """The process that answers calls, one at a time. One that was killed is started again at the next call."""
+    """The process that answers calls, one at a time. If it was killed, the next call starts it again."""
 
     def __init__(self, lake: str, limits: CallLimits) -> None:
         import anyio
@@ -59,7 +59,7 @@ class WorkerProcess:
         self._answers: BufferedByteReceiveStream | None = None
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a call. Where that is cancelled, or takes too long, the process is killed."""
+        """The answer to a call. If the call is cancelled or takes too long, the process is killed."""
         import anyio
 
         line = json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n"
@@ -97,7 +97,7 @@ class WorkerProcess:
 
     async def _answer(self) -> dict[str, Any]:
         assert self._answers is not None
-        most = 6 * self._limits.num_bytes + _MOST_PICTURE  # a sign takes up to six bytes in JSON
+        most = 6 * self._limits.num_bytes + _MOST_PICTURE  # a character takes up to six bytes in JSON
         answer: dict[str, Any] = json.loads(await self._answers.receive_until(b"\n", most))
         return answer
 
@@ -114,7 +114,7 @@ class WorkerProcess:
             stderr=None,
             start_new_session=True,
             env={
-                "MALLOC_ARENA_MAX": "4",  # each takes 64 MiB of the addresses that are bounded
+                "MALLOC_ARENA_MAX": "4",  # each arena takes 64 MiB of the limited address space
                 **os.environ,
                 "CHUNKMILL_EXECUTOR": "inline",
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -122,10 +122,10 @@ class WorkerProcess:
         )
         assert self._process.stdout is not None
         self._answers = BufferedByteReceiveStream(self._process.stdout)
-        await self._answer()  # that it is ready
+        await self._answer()  # its first answer is "ready"
 
     async def stop(self) -> None:
-        """Kill it, and what it started."""
+        """Kill the process and its children."""
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -135,7 +135,7 @@ class WorkerProcess:
 
 
 def lake_server(lake: str, limits: CallLimits) -> MCPServer[None]:
-    """Return the server of the tools of a lake. Raises ``MissingExtraError``."""
+    """Return the server of a lake's tools. Raises ``MissingExtraError``."""
     try:
         import matplotlib as _  # noqa: F401
         from mcp.server import MCPServer
@@ -186,7 +186,7 @@ def lake_server(lake: str, limits: CallLimits) -> MCPServer[None]:
 
 
 def _like(method: Callable[..., Any], call: Callable[..., Any], result: Any) -> Callable[..., Any]:
-    """The call with the name, words and arguments of a method, but for ``self``."""
+    """Return ``call`` with the name, docstring and parameters of a method, except ``self``."""
     hints = {**get_type_hints(method), "return": result}
     parameters = [
         parameter.replace(annotation=hints[parameter.name])

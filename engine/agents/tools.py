@@ -1,4 +1,4 @@
-"""Tools by which an agent reads a lake. They take names of its entries: nothing else can be named."""
+"""Tools with which an agent reads a lake. They only take names of its entries, so that nothing else can be read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOOLS: Final = ("list_entries", "describe", "segments", "rates", "rows", "sql", "find", "plot")
 
 _PLACES: Final = "rerun_storage_urls"
-"""The column of segments that says where files are. Agents have no use for it."""
+"""The column of segments with the places of files, which agents do not need."""
 _ABOUT_CHANNELS: Final = re.compile(r":Mcap(Channel|Schema):")
 _READING: Final = re.compile(r"\(*\s*(select|with|values|table|show|describe|desc|explain)\b", re.IGNORECASE)
 _COMMENT: Final = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
@@ -38,7 +38,7 @@ _EXECUTOR: Final = re.compile(r"\bexecutor\b[\"`]?\s*(=>|:=)", re.IGNORECASE)
 class LakeTools:
     """The tools of a lake. The docstring of each tool shows the agent how to use it.
 
-    ``most_rows`` and ``most_bytes`` bound one answer.
+    ``most_rows`` and ``most_bytes`` limit one answer.
     """
 
     client: CatalogClient
@@ -51,21 +51,21 @@ class LakeTools:
         """List the datasets and tables of the lake, with the number of segments or rows of each.
 
         Args:
-            limit: At most so many entries.
-            offset: Leave out so many of the first entries.
+            limit: The most entries to return.
+            offset: The number of entries to skip.
         """
         return self._page(limit, offset).of_rows(self._entries())
 
     def describe(self, name: str, contents: list[str] | None = None, limit: int = 200, offset: int = 0) -> Row:
-        """Describe a dataset or a table: its columns with their types; for a dataset also its indexes and their ranges.
+        """Describe a dataset or a table: its columns with types; for a dataset, also its indexes with ranges.
 
         The tool `rates` has the rates of a dataset's components, the tool `segments` its segments.
 
         Args:
-            name: The name of the entry, as list_entries gives it.
-            contents: Of a dataset, only the columns of these entities, such as "/imu/**".
-            limit: At most so many columns.
-            offset: Leave out so many of the first columns.
+            name: The name of the entry; see list_entries.
+            contents: Only columns of these entities of a dataset, such as "/imu/**".
+            limit: The most columns to return.
+            offset: The number of columns to skip.
         """
         page = self._page(limit, offset)
         if name in self.client.table_names():
@@ -94,9 +94,9 @@ class LakeTools:
 
         Args:
             dataset: The name of the dataset.
-            where: A condition in SQL on these columns, such as "rerun_size_bytes" > 1000000.
-            limit: At most so many segments.
-            offset: Leave out so many of the first segments, which are in the order of their ids.
+            where: An SQL condition on these columns, such as "rerun_size_bytes" > 1000000.
+            limit: The most segments to return.
+            offset: The number of segments to skip, in the order of their ids.
         """
         name = self._dataset(dataset).name
         condition = "" if where is None else f"WHERE (\n{where}\n)"
@@ -112,17 +112,17 @@ class LakeTools:
         limit: int = 500,
         offset: int = 0,
     ) -> Row:
-        """Show how often each component was logged in each segment: rows, first and last time, rate in Hz.
+        """Show how often each component was logged in each segment: rows, first and last index value, rate in Hz.
 
-        Only what the manifests say is read, no data. A segment without a row here lacks these components.
+        Reads only manifests, no data. A segment without a row in the answer lacks these components.
 
         Args:
             dataset: The name of the dataset.
             contents: Only components of these entities, such as "/imu" or "/camera/**".
-            index: The index (timeline) to count along; needed where the dataset has several.
+            index: The index (timeline) of the rates; required if the dataset has several.
             segments: The ids of segments, or patterns such as "drive-*".
-            limit: At most so many rows.
-            offset: Leave out so many of the first rows.
+            limit: The most rows to return.
+            offset: The number of rows to skip.
         """
         view = self._view(dataset, segments, contents)
         return self._page(limit, offset).of_rows(_rates_of(view, self._index(view, index), contents))
@@ -139,18 +139,18 @@ class LakeTools:
         limit: int = 100,
         offset: int = 0,
     ) -> Row:
-        """Read rows of a dataset along an index: one for each index value of each segment. Values are lists.
+        """Read rows of a dataset by an index: one row for each index value of each segment. Values are lists.
 
         Args:
             dataset: The name of the dataset.
-            index: An index (timeline), as describe gives it; needed where there are several.
-            contents: Only columns of these entities, such as "/imu/**". Name some: by default all are read.
-            columns: The columns of components to give, such as "/imu:Imu:accel".
+            index: An index (timeline), see describe; required if there are several.
+            contents: Only columns of these entities, such as "/imu/**". Select some: by default, all are read.
+            columns: The component columns to return, such as "/imu:Imu:accel".
             segments: The ids of segments, or patterns such as "drive-*".
-            where: A condition in SQL on the columns, such as "/car:speed"[1] > 20.
-            fill_latest: Fill what a row lacks with the latest value before.
-            limit: At most so many rows.
-            offset: Leave out so many of the first rows. Rows are in the order of segments and of the index.
+            where: An SQL condition on the columns, such as "/car:speed"[1] > 20.
+            fill_latest: Fill nulls with the latest earlier value.
+            limit: The most rows to return.
+            offset: The number of rows to skip. Rows are in the order of segments, then of the index.
         """
         view = self._view(dataset, segments, contents)
         chosen = self._index(view, index)
@@ -158,15 +158,15 @@ class LakeTools:
         return self._page(limit, offset).of_batches(batches)
 
     def sql(self, statement: str, limit: int = 100, offset: int = 0) -> Row:
-        """Run a query in SQL (DataFusion's) over the tables and datasets of the lake. It cannot write.
+        """Run a read-only SQL query (of DataFusion) over the tables and datasets of the lake.
 
         A dataset's name is the table of its segments; reader('NAME', index => 'INDEX', contents => '/entity/**') is the
-        table of its rows. Write names of columns in double quotes: "/car:speed"[1] is the first value of a list.
+        table of its rows. Write column names in double quotes: "/car:speed"[1] is the first value of a list.
 
         Args:
-            statement: One query. Give it an ORDER BY where you ask for the rest by offset.
-            limit: At most so many rows.
-            offset: Leave out so many of the first rows.
+            statement: One query. Use ORDER BY if you page through the rows with offset.
+            limit: The most rows to return.
+            offset: The number of rows to skip.
         """
         return self._answered(statement, limit, offset)
 
@@ -186,12 +186,12 @@ class LakeTools:
         Args:
             dataset: The name of the dataset.
             condition: Comparisons of values, such as /imu:Imu:accel[0] < -5 AND /car:mode = 'auto'.
-            index: The index of rows; needed where there are several.
-            window: Rows that are at most so far apart are one event: "10s", or steps of an index of numbers.
+            index: The index of rows; required if there are several.
+            window: The largest distance between matching rows of one event: "10s", or steps for an index of numbers.
             contents: Only columns of these entities.
             segments: The ids of segments, or patterns such as "drive-*".
-            limit: At most so many events.
-            offset: Leave out so many of the first events.
+            limit: The most events to return.
+            offset: The number of events to skip.
         """
         view = self._view(dataset, segments, contents)
         steps: Any = int(window) if window is not None and window.strip().isdecimal() else window
@@ -199,13 +199,13 @@ class LakeTools:
         return {"num_events": len(events), **self._page(limit, offset).of_batches(events.to_batches())}
 
     def plot(self, dataset: str, segment: str, column: str, index: str | None = None, select: str = ".") -> bytes:
-        """Plot numbers of one column of a segment along an index, as a PNG of 1000 x 400 pixels.
+        """Plot numbers of one column of a segment over an index, as a PNG of 1000 x 400 pixels.
 
         Args:
             dataset: The name of the dataset.
             segment: The id of the segment.
             column: The column, such as "/imu:Imu:accel".
-            index: An index (timeline); needed where there are several.
+            index: An index (timeline); required if there are several.
             select: The path of a number within each value, such as .linear_acceleration.x or .[0].
         """
         if not _PATH.fullmatch(select):
@@ -217,7 +217,7 @@ class LakeTools:
         batches = self._rows_of(view, chosen, [column], None, False)
         return plotted(batches, title=f"{segment}: {column}", select=select)
 
-    # --- parts of them
+    # --- parts of the tools
 
     @cached_property
     def _context(self) -> CatalogContext:
@@ -268,7 +268,7 @@ class LakeTools:
     def _rows_of(
         self, view: DatasetView, index: str, columns: Sequence[str] | None, where: str | None, fill_latest: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one segment after the other, each read when its turn comes."""
+        """The rows of the segments, one segment after another. Each is read when it is needed."""
         names = [column.name for column in view.schema().component_columns()]
         wanted = [name for name in names if not _ABOUT_CHANNELS.search(name)] if columns is None else columns
         unknown = [name for name in wanted if name not in names]
@@ -295,7 +295,7 @@ class LakeTools:
 
 @contextmanager
 def _counting() -> Iterator[Row]:
-    """A row of an entry; one that cannot be read says so, and the others are listed."""
+    """A block that fills the row of an entry. If the entry cannot be read, its row has an error."""
     row: Row = {}
     try:
         yield row
@@ -312,7 +312,7 @@ def _reading() -> Any:
 
 
 def _begun(statement: str) -> str:
-    """The statement from its first word on, without the comments before it."""
+    """The statement without the comments before its first word."""
     place = 0
     while comment := _COMMENT.match(statement, place):
         place = comment.end()
@@ -325,7 +325,7 @@ def _streamed(frame: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _quoted(name: str) -> str:
-    """A name as SQL takes it."""
+    """A name in SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
@@ -337,7 +337,7 @@ def _columns(page: AnswerPage, fields: Iterable[tuple[str, pa.DataType]]) -> Row
 
 
 def _range(segments: pa.Table, index: str) -> Row:
-    """The least start and the greatest end of an index over all segments."""
+    """The first start and the last end of an index over all segments."""
     ends = {}
     for name, of in (("start", pc.min), ("end", pc.max)):
         column = f"{index}:{name}"
@@ -345,13 +345,13 @@ def _range(segments: pa.Table, index: str) -> Row:
     return ends
 
 
-# --- rates, by the manifests alone
+# --- rates, from manifests only
 
 
 def _rates_of(view: DatasetView, index: str, contents: Sequence[str] | None) -> Iterator[Row]:
-    """For each segment and component along an index: the rows, the first and the last value of the index, the rate.
+    """The rows, the first and last index value, and the rate of each component in each segment.
 
-    Rows of two layers count both. Raises ``ReadError`` for a damaged manifest.
+    Rows with the same index value in two layers count twice. Raises ``ReadError`` for a damaged manifest.
     """
     chosen = ContentFilter.everything() if contents is None else ContentFilter(tuple(contents))
     schema = view.dataset.arrow_schema()
@@ -381,9 +381,9 @@ def _rate(rows: int, nanoseconds: int) -> float | None:
 
 
 def _of_layer(table: ChunkTable, index: str, chosen: ContentFilter) -> Iterator[tuple[str, int, int, int]]:
-    """The name, rows, first and last index value of each component of each chunk.
+    """The column name, the number of rows, and the first and last index value of each component of each chunk.
 
-    A component has a range for each timeline of its chunk, in their order.
+    A component has a range on each timeline of its chunk, in the order of the timelines.
     """
     lines, parts = table.timelines, table.components
     codes, paths = table.entity_codes

@@ -1,7 +1,7 @@
-"""The process that works for the server: one call at a time, bounded in time and memory. It may be killed.
+"""The process that answers calls for the server: one at a time, with limits of time and memory. It may be killed.
 
-A request is a line of JSON, ``{"tool": …, "arguments": {…}}``, an answer another: ``text``, ``png`` or ``error``; and
-the first of all, ``ready``.
+A request is a line of JSON, ``{"tool": …, "arguments": {…}}``. An answer is a line of JSON with ``text``, ``png`` or
+``error``; the first line has ``ready``.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from ..errors import (
 from .tools import TOOLS, LakeTools
 
 _OF_CALLS: Final = (UsageError, NotFoundError, SelectorError, LensError, SchemaConflictError)
-"""Errors of what was asked; others are of the lake, and say where its files are."""
+"""Errors caused by a call. Other errors come from the lake, and may contain places of its files."""
 _FILE: Final = re.compile(
     r"(?:\b\w+:/|(?<![\w/]))/[^:\n]{0,400}?\.(?:rrd|rbl|mcap|arrows?|lance|parquet|bag|db3|h5|hdf5|mp4)\b"
 )
 _GRACE_SECONDS: Final = 5
-"""How much longer than its server would let it a process works whose server is gone."""
+"""The seconds, beyond the limit of a call, after which a process without a server ends."""
 
 
 def main(arguments: list[str]) -> None:
-    """Answer requests to the end of the input."""
+    """Answer requests until the input ends."""
     lake, most_rows, most_bytes, memory, seconds = arguments
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # libraries print
+    os.dup2(2, 1)  # libraries may print
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     from ..catalog import CatalogClient, CatalogContext
 
     tools = LakeTools(CatalogClient(lake).for_clients(()), int(most_rows), int(most_bytes))
-    del CatalogContext  # imported before the memory is bounded
+    del CatalogContext  # imported before memory is limited
     _confine(int(memory))
     _send(answers, {"ready": True})
     serve(tools, requests, answers, seconds=int(seconds) + _GRACE_SECONDS, lake=lake)
 
 
 def serve(tools: LakeTools, requests: BinaryIO, answers: BinaryIO, *, seconds: int, lake: str) -> None:
-    """Answer requests to their end. A call that takes longer ends the process."""
+    """Answer requests until they end. A call that takes more than ``seconds`` ends the process."""
     for line in requests:
         signal.alarm(seconds)
         answer = answered(tools, json.loads(line), lake)
@@ -119,7 +119,7 @@ def without_places(text: str, lake: str) -> str:
 
 
 def _confine(memory: int) -> None:
-    """Let this process take at most ``memory`` bytes more, if the system shows how many it has."""
+    """Limit the memory of this process to ``memory`` more bytes, if the system reports its present size."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sizes = Path("/proc/self/statm")
     if sizes.exists():

@@ -1,6 +1,6 @@
-"""The catalog: a lake of recordings by names. Entries, datasets of segments, and a server of them for a while.
+"""The catalog, a lake of named recordings: its entries, its datasets of segments, and a temporary server.
 
-The names below are loaded when they are first used: who reads an RRD needs no DataFusion.
+Each name below is loaded on first use, so that reading an RRD does not need DataFusion.
 """
 
 from ..lazy_names import lazy_names

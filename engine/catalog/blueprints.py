@@ -233,7 +233,7 @@ class HiddenDatasets(Entry):
         return changed
 
     def assets_for_segment(self, segment_id: str | None) -> list[str]:
-        """The ids of the assets of a segment, which need not exist. None: the assets that all segments have."""
+        """The ids of a segment's assets; the segment need not exist. None: the assets that all segments have."""
         hidden = self.asset_dataset()
         if hidden is None:
             return []
@@ -283,7 +283,7 @@ class HiddenDatasets(Entry):
 
 
 def _goes_with(row: pa.RecordBatch | None, segment_id: str | None) -> bool:
-    """Return whether an asset of these properties belongs to a segment, or to every one."""
+    """Return whether an asset with these properties belongs to a segment, or for None to all segments."""
     mode, named = _texts(row, _MODE), _texts(row, _SEGMENTS)
     if mode[:1] == [_OPT_IN]:
         return segment_id is not None and segment_id in named
@@ -299,7 +299,7 @@ def _with_segments(row: pa.RecordBatch | None, segments: list[str]) -> pa.Record
 
 
 def _texts(row: pa.RecordBatch | None, name: str) -> list[str]:
-    """The texts of a property; empty if it is something else, which is passed over."""
+    """The texts of a property; empty if it has another type."""
     if row is None or name not in row.schema.names or row[name].type != pa.list_(pa.string()):
         return []
     return [text for text in row[name][0].as_py() or () if text is not None]

@@ -95,7 +95,7 @@ ObjectStoreAuth: TypeAlias = BearerTokenObjectStoreAuth
 
 
 class CatalogClient:
-    """The catalog in a folder, or below a prefix of an object store: names for datasets of recordings, and tables.
+    """The catalog in a folder, or below a prefix of an object store: named datasets of recordings, and named tables.
 
     ::
 
@@ -166,7 +166,7 @@ class CatalogClient:
     def for_clients(self, readable: Collection[str] | None) -> CatalogClient:
         """Return a catalog client with which a server answers its clients.
 
-        Files of tables must be below the catalog or ``allow``; None: anywhere. Blobs in other files are not read.
+        Files of tables must be in the catalog or in ``readable``; None allows all. Blobs in other files are not read.
         """
         made = copy.copy(self)
         log = made._log = copy.copy(self._log)  # noqa: SLF001 (the parts of its own kind)
@@ -509,8 +509,8 @@ class CatalogClient:
         Data outside the catalog's folder, such as recordings registered in place, is not copied: the copy refers to it,
         with a :class:`ReadWarning`.
 
-        Guarantee: a new copy appears as a whole, and in an existing one each dataset and table changes in one step.
-        After an interruption, the same call completes the copy.
+        Guarantee: a new copy appears as a whole; in an existing copy, each dataset and table changes in one step. After
+        an interruption, the same call completes the copy.
 
         Raises
         ------
@@ -528,9 +528,9 @@ class CatalogClient:
     def check(self, datasets: Sequence[str] | None = None) -> list[CatalogFault]:
         """List damaged, missing and replaced files of the catalog and its entries, or of some entries.
 
-        The list has replaced and removed registered files, damaged and missing files of the catalog, its stores and its
-        tables, and interrupted creations of tables. Files of tables are compared with their digests. Chunks are not
-        read; use ``verify`` for them.
+        The list contains registered files that were replaced or removed, damaged or missing files of the catalog, its
+        stores and its tables, and interrupted creations of tables. Files of tables are compared with their digests.
+        Chunks are not read; use ``verify`` for them.
 
         Parameters
         ----------
@@ -623,7 +623,7 @@ def write_to(entry: TableEntry, batches: Batches, insert_mode: TableInsertMode) 
 def _check_datafusion() -> None:
     try:
         spec = importlib.util.find_spec("datafusion")
-    except ValueError:  # somebody forbade its import
+    except ValueError:  # sys.modules has a module without a spec
         spec = None
     if spec is None:
         raise MissingExtraError(
@@ -651,7 +651,7 @@ Queried = tuple[AnswerColumns, list[QueriedSegment]]
 
 
 def queried_at(place: Location, dataset: str | None, query: Query, segments: Sequence[str] = ()) -> Queried:
-    """The segments of a dataset or of a store in the newest version, as a query reads them.
+    """The columns and segments that a query reads from the newest version of a dataset or a store.
 
     ``dataset`` names a dataset of a catalog; it is optional if the catalog has only one. ``segments`` are ids, or
     patterns such as ``drive-*``; by default all. Raises ``UsageError`` if ``dataset`` is missing, or is given for a

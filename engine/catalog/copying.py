@@ -4,9 +4,9 @@
 
     copy/catalog/copy.json     what was copied: the source, the version of each entry, and each file with its digest
 
-A copy takes the newest version of the catalog, and pins each dataset and table at the version that is its newest then.
-Files with content come first, versions of tables and stores next, the catalog's version last, and what only an earlier
-copy needed goes then. Files of a lake never change under their names, so a file that is there is not copied again.
+A copy takes the newest version of the catalog, and pins each dataset and table at its newest version. It writes first
+content, then versions of tables and stores, and then the catalog's version. Last, it removes files that only an earlier
+copy needed. A file of a lake never changes under its name, so existing files are not copied again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _AT_ONCE: Final = 8
 _MANIFEST: Final = re.compile(r"_versions/(\d{20})\.manifest")
 _NUMBERS: Final = 2**64 - 1
 _PASSING: Final = re.compile(r"(.*/)?(lease/.*|\.[^/]*|[^/]*\.open|[^/]*#\d+)")
-"""Files of those who write just now, or were killed while they did."""
+"""Files of writers that are active or were killed."""
 _HINT: Final = "Copy to another place, or remove the files there first."
 
 
@@ -93,7 +93,7 @@ class _Record:
 
 @dataclass
 class _Entry:
-    """An entry to copy: its place below the catalog, its version, and its files, those with versions apart."""
+    """An entry to copy: its row, its version, its files with content, and its files with versions."""
 
     row: EntryRow
     version: int
@@ -171,7 +171,7 @@ class _Copy:
             time.perf_counter() - began,
         )
 
-    # --- what there is
+    # --- the present state
 
     def _read(self, made_ns: int) -> _Record:
         try:
@@ -210,7 +210,7 @@ class _Copy:
     # --- entries
 
     def _pinned(self, row: EntryRow) -> _Entry | None:
-        """The files of an entry below the catalog; None for one elsewhere, which the copy names where it is."""
+        """The files of an entry in the catalog's folder, or None for an entry elsewhere, to which the copy refers."""
         place = located(self._log.place(row))
         if str(place) == row.place or not is_below(true_place(place), true_place(self._source)):
             self._refer(f"{row.name!r}, at {place}")
@@ -303,7 +303,7 @@ class _Copy:
         *,
         at_once: int = _AT_ONCE,
     ) -> dict[str, list[Any]]:
-        """Copy the files that are not there yet; return all with their sizes and digests."""
+        """Copy the missing files; return all files with their sizes and digests."""
 
         def copied(file: PlacedFile) -> tuple[str, list[Any]]:
             return file.path, [file.size, self._copy(file, present_sizes, recorded)]
@@ -338,7 +338,7 @@ class _Copy:
         return digest
 
     def _publish(self, number: int) -> None:
-        """Publish the catalog's version, which has no deleted datasets any more."""
+        """Publish the catalog's version without its deleted datasets."""
         data = dict(self._log.version_data(number))
         data |= {"removed": [], "first": number}
         data.pop("number", None)
@@ -353,7 +353,7 @@ class _Copy:
             )
 
     def _tidy(self, wanted: Mapping[str, Any], present_sizes: Mapping[str, int], places: Iterable[str]) -> int:
-        """Remove the files of an earlier copy, or of one that was cut, that this one does not have: versions first."""
+        """Remove files of earlier or interrupted copies that this copy does not need: versions first."""
         below = tuple([f"{place}/" for place in places])
         stale = [
             path for path in present_sizes if path not in wanted and path.startswith(below) and not _is_passing(path)
@@ -378,7 +378,7 @@ def _is_passing(path: str) -> bool:
 
 
 def _number_of(path: str) -> int:
-    """Return the number of the version of a table whose file this is; 0 for another file."""
+    """Return the number of the table version in a file, or 0 for another file."""
     match = _MANIFEST.search(path)
     return _NUMBERS - int(match[1]) if match else 0
 

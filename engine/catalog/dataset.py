@@ -56,7 +56,7 @@ _TRIES: Final = 10
 
 
 class SupportsReader(Protocol):
-    """A table whose rows can be read, as a :class:`TableEntry` is."""
+    """A table whose rows can be read, such as a :class:`TableEntry`."""
 
     def reader(self) -> datafusion.DataFrame:
         """The rows of the table."""
@@ -125,7 +125,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         return DatasetView(self.dataset, self._segments, (*(self._contents or ()), *added))
 
     def at(self, version: VersionPoint | None = None) -> DatasetView:
-        """The same view of a version of the dataset; see :meth:`DatasetEntry.at`."""
+        """The same view at a version of the dataset; see :meth:`DatasetEntry.at`."""
         return DatasetView(self.dataset.at(version), self._segments, self._contents)
 
     # --- contents
@@ -164,7 +164,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         join_meta
             A table with more columns: each segment gets the values of the row with its key, or nulls.
         join_key
-            The column of both tables whose values are compared.
+            The column of both tables by which they are joined.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class DatasetView(ValueSearch, DatasetCuration):
 
         Types that Spark lacks are widened. An index of times is a ``timestamp``, one of durations an ``interval day to
         second``, both rounded down to microseconds; ``<index>_nanoseconds``, a ``bigint``, is exact. The order of rows
-        is undefined. Each action reads the rows again, always of the version at the time of the call.
+        is undefined. Each action reads the rows again, always from the version at the time of this call.
 
         Raises
         ------
@@ -350,7 +350,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         return exported_entries(store.folder, store.live(), self.segment_ids(), self._contents)
 
     def layers(self) -> SegmentTables:
-        """The layers of its segments."""
+        """The layers of the view's segments."""
         return self._layers(self.dataset.store_reader())
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
@@ -367,7 +367,7 @@ class DatasetView(ValueSearch, DatasetCuration):
     # --- inside
 
     def _filter(self) -> ContentFilter:
-        """The filter of the entities. A view without expressions has all entities but properties."""
+        """The filter of the entities. A view without expressions has all entities except properties."""
         return ContentFilter.everything() if self._contents is None else ContentFilter(self._contents)
 
     def _layers(self, store: StoreReader) -> SegmentTables:
@@ -434,7 +434,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         start: datetime | timedelta | int | None = None,
         end: datetime | timedelta | int | None = None,
     ) -> str:
-        """The URL of a segment, or with a ``timeline`` of a time or a time range in it.
+        """The URL of a segment, or, with ``timeline``, of a time or a time range in the segment.
 
         ``start`` and ``end`` are ticks, nanoseconds, times or durations, depending on the timeline; a time without a
         zone is in UTC. Ids are percent-encoded.
@@ -512,7 +512,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         )
 
     def _layers_of(self, segment_id: str, store: StoreReader) -> Sequence[RecordingEntry]:
-        """The layers of a segment. Raises ``NotFoundError`` if there is none."""
+        """The layers of a segment. Raises ``NotFoundError`` if the segment has no layers."""
         check_argument("segment_id", segment_id, str)
         layers = store.live().of_recording(segment_id, self._kind())
         if not layers:
@@ -526,7 +526,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
         The columns are ``rerun_layer_name``, ``rerun_segment_id``, ``rerun_storage_url``, ``rerun_layer_type``,
         ``rerun_registration_time``, ``rerun_last_updated_at``, ``rerun_num_chunks``, ``rerun_size_bytes``,
-        ``rerun_schema_sha256``, with ``include_diagnostic_data`` ``rerun_registration_status``, and the properties.
+        ``rerun_schema_sha256`` and the properties; ``include_diagnostic_data`` adds ``rerun_registration_status``.
         """
         store = self.store_reader()
         return frame_of(
@@ -768,6 +768,6 @@ def _ids(live: LiveEntries, kind: str) -> list[str]:
 
 
 def layers_of(dataset: DatasetEntry, store: StoreReader) -> SegmentTables:
-    """The layers of all segments of a dataset, as of now; ``store`` is its own, and then knows their schemas."""
+    """The current layers of all segments of a dataset, whose store is ``store``. Their schemas stay in its cache."""
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
     return SegmentTables.of(summarised(store.folder, store.live(), store.schemas).table, kind)

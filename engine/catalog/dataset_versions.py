@@ -1,4 +1,4 @@
-"""The calls of a dataset for its versions and tags."""
+"""The methods of a dataset for its versions and tags."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class DatasetVersions(Entry):
     def at(self, version: VersionPoint | None = None) -> Self:
         """The dataset as of a version, read-only.
 
-        Segments, layers, schemas, properties in recordings, index ranges, rows, files and results of searches are those
-        of the version. Blueprints, assets, properties that were set later, and the list of search indexes are the
-        current ones. :meth:`segment_url` raises, because a URL cannot name a version. Once the version is removed,
-        reading raises ``SourceMissingError``; a tag prevents the removal.
+        Segments, layers, schemas, properties in recordings, index ranges, rows, files and results of searches are as of
+        the version. Blueprints, assets, properties that were set later, and the list of search indexes are the current
+        ones. :meth:`segment_url` raises, because a URL cannot name a version. Once the version is removed, reading
+        raises ``SourceMissingError``; a tag prevents the removal.
 
         Parameters
         ----------
         version
-            The number of a version; a tag; or a time, which selects its newest version: a datetime (by default in UTC),
-            a ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
+            A version number; a tag; or a time, for the version that was newest then: a datetime (by default in UTC), a
+            ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
 
         Raises
         ------

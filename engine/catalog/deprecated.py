@@ -1,6 +1,6 @@
-"""Earlier names of methods: each does what the method of today does, and may warn with ``DeprecationWarning``.
+"""Earlier names of methods: each calls the current method, and may give a ``DeprecationWarning``.
 
-Parameters have the names that they had.
+Parameters have their earlier names.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class TableInsertMode(Enum):
 
 
 def replaced_by(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function warn that ``name`` replaces it."""
+    """Make a function warn that ``name`` replaces it."""
     return warned(f"Use {name}() instead")
 
 
 def warned(message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function warn with a text that it is deprecated."""
+    """Make a deprecated function give a warning with this text."""
 
     def deprecated(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -43,7 +43,7 @@ def warned(message: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             return function(*args, **kwargs)
 
-        vars(warning)["__deprecated__"] = message  # as warnings.deprecated of Python 3.13 says it
+        vars(warning)["__deprecated__"] = message  # like warnings.deprecated of Python 3.13
         return warning
 
     return deprecated
@@ -60,10 +60,10 @@ def older(
 def older(
     new: Callable[..., Any], warning: str = "", *, doc: str = "", within: str = "", **parameters: str
 ) -> Callable[..., Any]:
-    """Return a method that does what the method ``new`` of today does, for an earlier name.
+    """Return a method with an earlier name that calls the current method ``new``.
 
-    ``parameters`` are the earlier names of parameters, each with the name of today. With a text it warns. The method of
-    today is that of the object itself, or of the one that the object has as its attribute ``within``.
+    ``parameters`` map earlier parameter names to current ones. With a ``warning``, the method gives this warning. The
+    current method belongs to the object itself, or to the object in its attribute ``within``.
 
     >>> class Box:
     ...     def size_of(self, part):
@@ -92,9 +92,9 @@ def older(
 
 
 def with_older_keywords(register: Callable[P, RegistrationHandle]) -> Callable[P, RegistrationHandle]:
-    """Let ``register`` take ``recording_layer`` and ``timeout_secs``, too, as 0.27 has them.
+    """Let ``register`` also take ``recording_layer`` and ``timeout_secs``, as in 0.27.
 
-    With one of them it waits, and gives the id of the segment in place of a handle.
+    With one of them it waits, and returns the id of the segment in place of a handle.
     """
 
     @wraps(register)

@@ -28,7 +28,7 @@ _DATASETS: Final = "datasets"
 class EntryId:
     """The id of an entry: 16 bytes that sort by creation time. It never changes.
 
-    As text it has 32 hex digits in any case.
+    Its text has 32 hex digits, in upper or lower case.
 
     >>> str(EntryId("18e9f1ab5adeed165250c4c05ec3b71c"))
     '18E9F1AB5ADEED165250c4c05ec3b71c'
@@ -93,10 +93,10 @@ _OWNED: Final = {EntryKind.BLUEPRINT_DATASET: "bp", EntryKind.ASSET_DATASET: "as
 
 
 def check_entry_name(name: str) -> None:
-    """Raise ``UsageError`` if a user may not give an entry this ``name``.
+    """Raise ``UsageError`` if users must not give an entry this ``name``.
 
-    Letters and digits of ASCII, ``_ - . : [ ]`` and spaces are allowed, 180 of them at most. Names that begin with
-    ``__`` are the catalog's own. A name is never part of a path.
+    It may have up to 180 ASCII letters, digits, ``_ - . : [ ]`` and spaces. Names that begin with ``__`` are reserved
+    for the catalog. A name is never part of a path.
 
     >>> check_entry_name("a/b")
     Traceback (most recent call last):
@@ -127,12 +127,12 @@ def _fault_of(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """An entry as the log has it.
+    """An entry in the log.
 
-    ``place`` is the place of its data: relative to the catalog, or a path or URL by itself. ``created_ns`` and
-    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints, and
-    ``default_blueprint`` the segment in it that all segments, or the table, are shown with; ``table_blueprint`` that
-    for the table of segments. ``assets`` is the dataset of its assets.
+    ``place`` is the place of its data: relative to the catalog, or an absolute path or URL. ``created_ns`` and
+    ``updated_ns`` are in nanoseconds since the epoch. ``blueprints`` is the dataset of its blueprints. Its segment
+    ``default_blueprint`` shows all segments, or the table, and its segment ``table_blueprint`` shows the table of
+    segments. ``assets`` is the dataset of the entry's assets.
     """
 
     id: EntryId
@@ -164,7 +164,7 @@ class EntryRow:
     @classmethod
     def of(cls, data: dict[str, Any]) -> EntryRow:
         """The inverse of :meth:`to_dict`. Raises ``TypeError``, ``ValueError`` or ``KeyError`` for something else."""
-        blueprints, assets = data["blueprints"], data.get("assets")  # earlier releases knew no assets
+        blueprints, assets = data["blueprints"], data.get("assets")  # earlier releases had no assets
         row = cls(
             EntryId(data["id"]),
             data["name"],
@@ -189,7 +189,7 @@ class EntryRow:
 
 
 def place_of_dataset(id: EntryId) -> str:  # noqa: A002 (it is one)
-    """The place of a dataset's data in a catalog: by its id, whatever its name."""
+    """The place of a dataset's data in a catalog, named by its id."""
     return f"{_DATASETS}/{id}"
 
 
@@ -201,7 +201,7 @@ def dataset_rows(
     *,
     with_assets: bool = False,
 ) -> list[EntryRow]:
-    """The rows of a new dataset, of its hidden dataset of blueprints, and if wanted of that of its assets."""
+    """The rows of a new dataset and its hidden dataset of blueprints; ``with_assets`` adds one of assets."""
     id_ = id or EntryId.new()
     hidden = hidden_row(EntryKind.BLUEPRINT_DATASET, id_, now_ns)
     row = EntryRow(id_, name, EntryKind.DATASET, place or place_of_dataset(id_), now_ns, now_ns, hidden.id)
@@ -218,12 +218,12 @@ def hidden_row(kind: EntryKind, owner: EntryId, now_ns: int) -> EntryRow:
 
 
 def is_owned_by(row: EntryRow, owner: EntryId) -> bool:
-    """Return whether an entry is another's hidden dataset: its name says so, and stays."""
+    """Return whether an entry is the hidden dataset of ``owner``, by its name, which never changes."""
     return row.kind in HIDDEN_KINDS and row.name == _hidden_name(row.kind, owner)
 
 
 def owner_of(kind: EntryKind, name: str) -> str | None:
-    """The id of the owner of a hidden dataset, as text, or None for another entry."""
+    """The id of a hidden dataset's owner, as text, or None for another entry."""
     return name.rpartition("_")[2] if kind in HIDDEN_KINDS else None
 
 
@@ -245,7 +245,7 @@ _TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|[0-9]+|\S)")
 
 
 class TableName(NamedTuple):
-    """A name as SQL has it."""
+    """A name in SQL."""
 
     catalog: str
     schema: str
@@ -300,8 +300,7 @@ def parts_of(name: str) -> TableName:
 
 
 MOST_CHANGES: Final = 500
-"""The number of recent changes in each version of a catalog, including its own: some 60 kB, about the size of the
-entries."""
+"""The number of recent changes in each version of a catalog, including its own: 60 kB, as much as the entries."""
 CHANGES: Final = pa.schema(
     [
         pa.field("version", pa.int64(), nullable=False),
@@ -320,7 +319,7 @@ CHANGES: Final = pa.schema(
 class EntryChange(NamedTuple):
     """A change of an entry: ``operation`` is ``create``, ``rename``, ``change`` or ``remove``.
 
-    ``version`` is that of the catalog that has it first, ``name`` the name since then, or the last one.
+    ``version`` is the first catalog version with the change; ``name`` is the name after it, or the last name.
     """
 
     version: int
@@ -336,7 +335,7 @@ class EntryChange(NamedTuple):
 def changes_between(
     before: Mapping[EntryId, EntryRow], after: Mapping[EntryId, EntryRow], version: int
 ) -> Iterator[EntryChange]:
-    """Yield what this user has changed from some entries to the next, those of hidden datasets left out."""
+    """Yield the changes of this user between two states of the entries, except changes of hidden datasets."""
     made_ns, who = time.time_ns(), author()
 
     def change(operation: str, row: EntryRow, earlier: str | None = None) -> EntryChange:
@@ -358,7 +357,7 @@ def changes_between(
 
 
 def parsed_changes(data: Iterable[Any]) -> tuple[EntryChange, ...]:
-    """Return changes of JSON data. Raises ``TypeError`` or ``ValueError`` for something else."""
+    """Parse changes from JSON data. Raises ``TypeError`` or ``ValueError`` for other data."""
     changes = tuple(EntryChange(*values) for values in data)
     for change in changes:
         EntryKind(change.kind)

@@ -1,16 +1,16 @@
-"""The log of a catalog's entries, and the handle of one: versions hold all entries, each in a file that never changes.
+"""The log of a catalog's entries, and the handle of an entry. Each version is an immutable file with all entries.
 
 ::
 
     lake/
       catalog/versions/00000001.json     the entries: id, name, kind, place, times, blueprints
-      datasets/<ID>/                     a store of recordings, made when something comes into it
+      datasets/<ID>/                     a store of recordings, created with its first content
 
-Versions follow the protocol of a store's (``engine/recordings/versions.py``): whoever changes something reads the
-newest version and publishes the next one, on the condition that there is none. The loser reads what came in between,
-and checks again. A name is free, an entry is there, by the version that a change is published on, so of two who take
-one name exactly one gets it. A version holds everything, so earlier ones are removed as new ones come. What the last
-hundreds of versions have changed is in each version, too.
+Versions follow the protocol of store versions (``engine/recordings/versions.py``): a writer reads the newest version
+and publishes the next one, on the condition that it does not exist yet. If another writer was first, it reads that
+version, and checks again. Each change is checked against the version before it, so if two writers take the same name,
+exactly one gets it. A version holds all entries, so new versions replace old ones. Each version also lists the last
+hundreds of changes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SECRETS: Final = ".serve"
 """The folder with the secret that signs the tokens of a server."""
 OWN_FOLDERS: Final = ("catalog", "datasets", SECRETS, ".serve-secret")
 """The folders of the catalog itself, in which no table can be created or registered. The last one is a file: the former
-place of the secret of a server."""
+place of a server's secret."""
 GOING: Final = 0
 """The time of deletion of data that is being removed."""
 
@@ -92,14 +92,14 @@ another process changed the entries first."""
 
 @dataclass(frozen=True, slots=True)
 class RemovedEntry:
-    """A deleted dataset whose data is still there: its id, and when it was deleted, in nanoseconds since the epoch."""
+    """A deleted dataset whose data still exists: its id, and the time of deletion in nanoseconds since the epoch."""
 
     id: EntryId
     removed_ns: int
 
     @property
     def is_going(self) -> bool:
-        """Whether its data is being removed, or its removal was cut."""
+        """Whether the removal of its data has begun."""
         return self.removed_ns == GOING
 
     @property
@@ -112,8 +112,8 @@ class RemovedEntry:
 class CatalogVersion:
     """All entries of a catalog at one time. Number 0 is an empty catalog without a history.
 
-    ``made_ns`` is the time of the catalog's first version, and ``changed_ns`` that of this one, 0 where an earlier
-    release has made it. ``changes`` are the last ones, this version's among them.
+    ``made_ns`` is the time of the catalog's first version, and ``changed_ns`` that of this version, 0 if an earlier
+    release made it. ``changes`` are the last changes, including those of this version.
     """
 
     number: int
@@ -132,7 +132,7 @@ class CatalogVersion:
         return row
 
     def dataset(self, id: EntryId) -> EntryRow:  # noqa: A002 (it is one)
-        """The dataset of an id. Raises ``NotFoundError``, for an entry of another kind, too."""
+        """The dataset of an id. Raises ``NotFoundError``, also for an entry of another kind."""
         row = self.row(id)
         if row.kind not in DATASET_KINDS:
             raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
@@ -143,13 +143,13 @@ class CatalogVersion:
         return next((row for row in self.all_rows() if row.name == name), None)
 
     def all_rows(self) -> Iterator[EntryRow]:
-        """Every entry, the system table included."""
+        """Every entry, including the system table."""
         yield self.system_row
         yield from self.entries.values()
 
     @property
     def system_row(self) -> EntryRow:
-        """The table of all entries. It is in every version, and stored in none."""
+        """The table of all entries. Every version has it, but no version stores it."""
         return EntryRow(_SYSTEM_ID, SYSTEM_TABLE, EntryKind.TABLE, "", self.made_ns, self.made_ns)
 
     def like(self, name: str, kinds: tuple[EntryKind, ...]) -> str | None:
@@ -179,7 +179,7 @@ class CatalogVersion:
             raise ValueError("two of its entries have the same name or id")
         removed = tuple(RemovedEntry(EntryId(id_), int(since)) for id_, since in data["removed"])
         made_ns, first, changed_ns = (int(data.get(key, 0)) for key in ("made_ns", "first", "changed_ns"))
-        changes = parsed_changes(data.get("changes", ()))  # of which earlier releases knew nothing
+        changes = parsed_changes(data.get("changes", ()))  # missing in versions of earlier releases
         return cls(number, {row.id: row for row in rows}, made_ns, first, removed, changed_ns, changes)
 
 
@@ -189,7 +189,7 @@ class EntryLog:
     def __init__(self, root: Location, allow: Collection[str] = ()) -> None:
         self.root = root
         self.gate = self.gate_of(allow, allow)
-        """Where files of tables may be."""
+        """The gate that checks the places of table files."""
         self.folder = Folder.at(root)
         self._versions = versions_of_catalog(self.folder)
         self._files = VersionFiles(self._versions, str(root), _HOW, _POINTS)
@@ -197,7 +197,7 @@ class EntryLog:
         self._readers: dict[str, StoreReader] = {}
 
     def gate_of(self, folders: Collection[str] | None, blobs: Collection[str]) -> Gate:
-        """A gate for tables in the catalog's folder and in others (None: anywhere), and for files that blobs name."""
+        """A gate for tables in the catalog's folder and in ``folders`` (None: anywhere), and for files of blobs."""
         allowed = None if folders is None else (str(self.root), *(str(located(folder)) for folder in folders))
         return Gate(
             allowed,
@@ -242,7 +242,7 @@ class EntryLog:
         return self._files.read(number)
 
     def read_at(self, point: VersionPoint) -> CatalogVersion:
-        """The version that a point means; see :func:`number_at`. A catalog has no tags."""
+        """The version at a point; see :func:`number_at`. A catalog has no tags."""
         versions: dict[int, CatalogVersion] = {}
 
         def changed_ns(number: int) -> int:
@@ -263,7 +263,7 @@ class EntryLog:
         return versions.get(number) or self._parsed(number, self._files.read(number))
 
     def store(self, row: EntryRow) -> StoreReader:
-        """A dataset's store. All callers share its reader, as long as there are not too many stores."""
+        """A dataset's store. Callers share its reader; the number of cached readers is limited."""
         place = self.place(row)
         reader = self._readers.get(place)
         if reader is None:
@@ -293,13 +293,13 @@ class EntryLog:
     def transact(
         self, change: Change, clear: frozenset[EntryId] = frozenset(), going: frozenset[EntryId] = frozenset()
     ) -> CatalogVersion:
-        """Publish what follows the newest version, and return it.
+        """Publish a change of the newest version, and return the new version.
 
-        ``going`` are deleted ones whose data is about to be removed, which nobody adopts any more; ``clear`` are those
-        whose data is gone. One that was adopted is neither.
+        ``going`` are deleted datasets whose data is about to be removed, so that they cannot be adopted any more;
+        ``clear`` are those whose data is gone. Adopted datasets are ignored in both.
 
-        Raises what ``change`` raises; ``WriteError`` if nothing could be written, which is transient where others
-        came first all the time; ``CommitUnknownError`` if nobody knows.
+        Raises the errors of ``change``; ``WriteError`` if nothing could be written, transient if other writers were
+        always first; ``CommitUnknownError`` if the outcome is unknown.
         """
 
         def attempt() -> CatalogVersion | None:
@@ -323,7 +323,7 @@ class EntryLog:
         clear: frozenset[EntryId],
         going: frozenset[EntryId],
     ) -> tuple[RemovedEntry, ...]:
-        """Return what is still to be removed. Raises ``SourceMissingError`` if it was adopted too late."""
+        """Return the datasets still to be removed. Raises ``SourceMissingError`` if one was adopted too late."""
         used = {row.place for row in entries.values()}
         late = next((gone for gone in removed if gone.is_going and gone.place in used), None)
         if late is not None:
@@ -338,7 +338,7 @@ class EntryLog:
     def add(self, *rows: EntryRow) -> CatalogVersion:
         """Add entries in one step.
 
-        Raises ``AlreadyExistsError`` if a name or an id is taken, or the place of a dataset.
+        Raises ``AlreadyExistsError`` if a name, an id or the place of a dataset is taken.
         """
 
         def added(entries: Mapping[EntryId, EntryRow]) -> Mapping[EntryId, EntryRow]:
@@ -396,7 +396,7 @@ class EntryLog:
         return self.folder.place(row.place)
 
     def place_in(self, location: Location) -> str:
-        """The inverse: the place for a row, relative below the catalog's folder, so that the folder can move."""
+        """The inverse of :meth:`place`: the place for a row, relative in the catalog's folder, which can then move."""
         if isinstance(location, Path):
             real, root = os.path.realpath(location), os.path.realpath(self.root)
             return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else os.path.normpath(location)
@@ -411,8 +411,8 @@ class EntryLog:
         )
 
     def _publish(self, following: CatalogVersion) -> bool:
-        """Return True if this version got its number, False if another one did."""
-        # Without something of its own a version could be taken for that of another run, with the same change.
+        """Return True if this version got its number, False if another version has it."""
+        # The unique id distinguishes this version from another process's version with the same change.
         data = {**following.to_dict(), "commit": uuid.uuid4().hex}
         if following.number == 1:
             self._make()
@@ -424,7 +424,7 @@ class EntryLog:
             raise
 
     def _is_there(self, number: int, commit: str) -> bool:
-        """Return whether a commit certainly came through whose answer was lost."""
+        """Return whether a commit without an answer certainly succeeded."""
         if isinstance(self._versions, LocalFolder):
             return False  # it may not be on the disk
         try:
@@ -451,7 +451,7 @@ class EntryLog:
 
 
 class Catalog(Protocol):
-    """The client of an entry, as far as entries need it: it is a layer above them."""
+    """The members of the client that entries need. The client is in a layer above them."""
 
     @property
     def url(self) -> str:
@@ -473,7 +473,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def changing(method: Method) -> Method:
-    """Let a method of an entry that changes something raise ``UsageError`` for one as of a version."""
+    """Wrap a method that changes an entry, so that it raises ``UsageError`` for an entry at a version."""
 
     @wraps(method)
     def wrapper(self: Entry, *args: Any, **kwargs: Any) -> Any:
@@ -487,7 +487,7 @@ class Entry:
     """An entry of a catalog, found by name or id.
 
     An entry equals another handle of the same entry, its name, and its id, so that ``"drives" in client.entries()``
-    works. The name is the one at the time of the look-up. Everything else is read from the present catalog, and raises
+    works. The name is the one at the time of the look-up. Everything else is read from the current catalog, and raises
     ``NotFoundError`` once the entry is deleted.
     """
 
@@ -566,7 +566,7 @@ class Entry:
 
     @changing
     def delete(self) -> None:
-        """Delete the entry from the catalog, a dataset with its blueprints.
+        """Delete the entry from the catalog; for a dataset, also its blueprints.
 
         The data stays. A week later, the global maintenance removes data in the catalog's own folder.
 
@@ -575,7 +575,7 @@ class Entry:
         NotFoundError
             The entry was already deleted.
         ValueError
-            It is one of the catalog's own entries.
+            The entry is one of the catalog's own.
         """
         self._log.remove(self.id)
 
@@ -636,7 +636,7 @@ def _check_free(entries: Mapping[EntryId, EntryRow], row: EntryRow) -> None:
     if row.name == SYSTEM_TABLE or any(other.name == row.name for other in entries.values()):
         raise AlreadyExistsError(f"Entry name '{row.name}' already exists")
     if row.kind is EntryKind.TABLE:
-        return  # any number of entries may name one table
+        return  # several entries may name the same table
     same = next((other for other in entries.values() if other.place == row.place), None)
     if same is not None:
         raise AlreadyExistsError(f"the data at {row.place} already belongs to entry '{same.name}'")

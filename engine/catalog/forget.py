@@ -1,4 +1,4 @@
-"""Forgetting: a segment's data is removed from all that a dataset, and the catalog around it, keeps of it."""
+"""Forgetting: remove all data of a segment from a dataset and its catalog."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ _ROWS: Final = pa.schema(
 
 @dataclass
 class _Plan:
-    """The plan of forgetting, which is beside the store until all of it is done."""
+    """The plan of forgetting. Its file is in the store until all is done."""
 
     segments: list[str] = field(default_factory=list)
     layers: list[list[str]] = field(default_factory=list)
@@ -170,7 +170,7 @@ class _Plan:
 
 
 class _Plans:
-    """The plan of a dataset. A later call goes on with that of one that was cut."""
+    """The file with a dataset's plan. A call continues the plan of an interrupted call."""
 
     def __init__(self, folder: RecordingsFolder) -> None:
         self._folder = Folder.at(folder.path).sub(OPERATION)
@@ -201,7 +201,7 @@ class _Plans:
 
 
 def unfinished(folder: RecordingsFolder) -> list[ReadError]:
-    """Return the errors on segments that are being forgotten, or whose forgetting was cut."""
+    """Return the errors for segments that are being forgotten, or whose forgetting was interrupted."""
     try:
         segments = _Plans(folder).read().segments
     except ReadError as error:
@@ -259,7 +259,7 @@ class _Forgetting:
         self._remaining: list[RemainingItem] = []
 
     def run(self) -> ForgetReport:
-        """Plan all of it, write that down, do it, and take the plan away."""
+        """Make the plan, store it, carry it out, and remove it."""
         entries = all_layers_of(self._folder, self._ids)
         files = files_at(self._log.root)
         tables = _Tables(self._dataset, self._log, files, self._ids)
@@ -295,7 +295,7 @@ class _Forgetting:
         )
 
     def _tags(self, tables: _Tables, held: Sequence[LanceTable]) -> list[str]:
-        """Remove the tags whose versions have data that goes. Raises ``UsageError`` that names them without force."""
+        """Remove the tags whose versions have data of the segments. Without force, raise a ``UsageError`` instead."""
         of_tables = {table.place: tagged_versions(table) for table in held}
         own = tags_with(self._folder, self._ids)
         named = [repr(tag) for tag in own]
@@ -311,7 +311,7 @@ class _Forgetting:
         return named
 
     def _blueprints(self, sources: Collection[str]) -> list[str]:
-        """The blueprints that came in files of the segments, in which there was no other recording."""
+        """The blueprints from source files that have no recordings of other segments."""
         columns = ("recording_id", "kind", "source")
         live = StoreReader(self._folder).live().columns(*columns).to_pylist()
         others = {e["source"] for e in live if e["kind"] != "blueprint" and e["recording_id"] not in self._ids}
@@ -322,7 +322,7 @@ class _Forgetting:
     # --- the dataset
 
     def _copy_shared(self, entries: Sequence[RecordingEntry]) -> None:
-        """Copy the recordings of a file below the catalog that other segments need, so that the file can go."""
+        """Copy other segments' recordings from files in the catalog's folder, so that the files can be removed."""
         live = StoreReader(self._folder).live()
         for entry in {entry.source: entry for entry in entries if entry.in_place}.values():
             others = [layer for segment, layer in _in_place(live, entry.source) if segment not in self._ids]
@@ -380,7 +380,7 @@ class _Forgetting:
     # --- files
 
     def _clear_files(self, files: Sequence[PlacedFile]) -> None:
-        """Remove copies of source files, recordings and exports that are in the catalog's folder beside its stores."""
+        """Remove copies of source files, recordings and exports that are in the catalog's folder outside its stores."""
         sizes: dict[int, set[str]] = {}
         for _, num_bytes, digest, _ in self._plan.sources:
             sizes.setdefault(num_bytes, set()).add(digest)
@@ -412,20 +412,20 @@ class _Forgetting:
                 self._stays(place, f"the file also has other recordings: {', '.join(sorted(others)[:3])}", hint)
 
     def _own_folders(self) -> tuple[str, ...]:
-        """The folders of stores, tables and of the catalog itself below its folder."""
+        """The folders of stores, of tables and of the catalog itself in the catalog's folder."""
         root = true_place(self._log.root)
         places = [true_place(self._log.place(row)) for row in self._log.read().entries.values()]
         below = [place[len(root) :].strip("/") for place in places if is_below(place, root) and place != root]
         return ("catalog/", _STORES, "tables/", ".serve", *(f"{place}/" for place in below))
 
     def _others_in(self, place: str, file: PlacedFile) -> set[str] | None:
-        """Return the recordings beside these in an RRD that has one of them; None for another file."""
+        """Return the other recordings of an RRD that has one of the segments; None for another file."""
         stores = _stores_of(place, file)
         ids = {store.recording_id for store in stores}
         return ids - self._ids if ids & self._ids else None
 
     def _is_free(self, place: str) -> bool:
-        """Return whether no dataset of the catalog has recordings in a file, but for these segments of this one."""
+        """Return whether no other segment of the catalog has recordings in a file."""
         for row in self._log.read().entries.values():
             if row.kind is EntryKind.TABLE:
                 continue
@@ -452,13 +452,13 @@ class _Forgetting:
         self._removed.append(RemovedItem(kind, folder.place(name), file.size))
 
     def _clear_quarantine(self) -> None:
-        """Remove the rows of the source files from the quarantine of ingestions."""
+        """Remove the rows of the source files from the ingestion's quarantine."""
         place = self._folder.path / "quarantine" / "table.lance"
         table = FixedTable(place, _QUARANTINE, name="the quarantine table", unread="", unwritten="Run this again.")
         if table.versions():
             table.purge("path", [source for source, _, _, _ in self._plan.sources])
 
-    # --- what is out of reach
+    # --- data out of reach
 
     def _look_elsewhere(self) -> None:
         for source in sorted({source for source, _, _, _ in self._plan.sources}):
@@ -517,8 +517,8 @@ class _Forgetting:
 class _Tables:
     """The Lance tables of a catalog, or below its folder, that have rows of segments of a dataset; and their views.
 
-    A table of :meth:`DatasetView.rows_table` says of which dataset its rows are. Of another one with a column
-    ``rerun_segment_id`` they are this dataset's, unless another dataset has such a segment.
+    A table of :meth:`DatasetView.rows_table` names the dataset of its rows. Rows of other tables with a column
+    ``rerun_segment_id`` belong to this dataset, unless another dataset has such a segment.
     """
 
     def __init__(
@@ -539,7 +539,7 @@ class _Tables:
         self._views: dict[str, LanceTable] = {}
 
     def held(self, planned: Sequence[str]) -> list[LanceTable]:
-        """The tables with rows of the segments in any version, those that are planned, and views of these, first."""
+        """The planned tables, tables with rows of the segments in any version, and their views; views first."""
         sources = [t for t in self._tables if t.place in planned or self._holds(t)]
         wanted = {str(t.place) for t in sources}
         depth = {t.place: 0 for t in sources}
@@ -567,7 +567,7 @@ class _Tables:
             return False
 
     def unclear(self, table: LanceTable) -> str | None:
-        """The name of another dataset of which the rows of such segments in a table may be."""
+        """The name of another dataset that a table's rows of these segments may belong to, or None."""
         schema = table.at().schema
         if SEGMENT_ID not in schema.names or dataset_of_rows(schema) is not None:
             return None
@@ -585,7 +585,7 @@ class _Tables:
                     table.open().tags.delete(tag)
 
     def going(self, table: LanceTable) -> RowIds:
-        """The ids of the rows of the segments; of a view those of rows that its source has no more, or soon not."""
+        """The ids of the rows of the segments; for a view, also of rows that its source no longer has, or will lose."""
         going = row_ids(table, self._where) if SEGMENT_ID in table.at().schema.names else np.empty(0, np.uint64)
         source = self._views.get(table.place)
         if source is not None:
@@ -606,7 +606,7 @@ def _schema(table: LanceTable) -> pa.Schema | None:
     try:
         return table.at().schema
     except NotFoundError:
-        return None  # somebody has moved it away, which a check reports
+        return None  # moved away; a check reports it
 
 
 def _in_place(live: LiveEntries, place: str) -> list[tuple[str, str]]:
@@ -617,7 +617,7 @@ def _in_place(live: LiveEntries, place: str) -> list[tuple[str, str]]:
 
 
 def _stores_of(place: str, file: PlacedFile) -> list[StoreEntry]:
-    """The recordings in an RRD; none for another file, or a damaged one."""
+    """The recordings in an RRD; empty for another or a damaged file."""
     if not file.path.endswith(_RECORDINGS) or not file.size:
         return []
     try:
@@ -627,7 +627,7 @@ def _stores_of(place: str, file: PlacedFile) -> list[StoreEntry]:
 
 
 def _exported(folder: Folder, name: str, store: RecordingsFolder) -> set[str]:
-    """The recordings of a store that an export has, by the file that says what it has; empty for another file."""
+    """The recordings of a store in an export, from the export's file with its recordings; empty for another file."""
     try:
         facts = json.loads(folder.get(name))
         recordings = facts["recordings"]
@@ -665,11 +665,11 @@ class DatasetForget(Entry):
     ) -> ForgetReport:
         """Remove all data of segments from the catalog's folder.
 
-        This rewrites the dataset's store, and removes its earlier versions; properties; rows of tables and views, with
-        the earlier versions of these; and copies of source files, exports and quarantine entries in the catalog's
-        folder. Search indexes are rebuilt. The report lists data outside the catalog. Stop writers of the tables first.
-        A segment that is registered again meanwhile stays. Readers of an earlier version get a ``ReadError``.
-        Guarantee: the same call completes an interrupted one, and changes nothing when repeated.
+        This rewrites the dataset's store and removes its earlier versions. It also removes properties; rows of tables
+        and views, with the earlier versions of these; and copies of source files, exports and quarantine entries in the
+        catalog's folder. Search indexes are rebuilt. The report lists data outside the catalog. Stop writers of the
+        tables first. A segment that is registered again meanwhile stays. Readers of an earlier version get a
+        ``ReadError``. Guarantee: the same call completes an interrupted one, and changes nothing when repeated.
 
         Parameters
         ----------

@@ -91,9 +91,9 @@ class OnDuplicateSegmentLayer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """One file, or one folder that is an input, to be registered: its URI as given, its place, and the layer.
+    """A file, or a folder that is one input, to register: its given URI, its place, and the layer.
 
-    ``name`` is the id of a recording whose file has none, ``announced`` the result of :func:`_announced`, if it ran.
+    ``name`` is the id for a recording without one; ``announced`` is the result of :func:`_announced`, if it ran.
     """
 
     uri: str
@@ -109,13 +109,13 @@ class FileRequest:
 
     @property
     def is_rrd(self) -> bool:
-        """Whether it is an RRD, by its name, or by its first bytes if the name promises no format."""
+        """Whether the file is an RRD, by its name, or by its first bytes if the name has no known extension."""
         if format_of_name(self.place) is not None:
             return is_rrd(self.place)
         try:
             return detect_format(self.location) is FORMATS["rrd"]
         except ChunkmillError:
-            return True  # an RRD is what a file is said not to be
+            return True  # reported later as not being an RRD
 
 
 def requests_of(
@@ -123,8 +123,8 @@ def requests_of(
 ) -> list[FileRequest]:
     """The requests for existing files by their URIs.
 
-    Raises ``UsageError`` for a relative path, a URL of another kind, no URI at all, or another number of layers;
-    ``NotFoundError`` if there is no such file.
+    Raises ``UsageError`` for a relative path, an unsupported URL, no URIs, or a wrong number of layers;
+    ``NotFoundError`` if a file does not exist.
     """
     texts = [os.fspath(uri) for uri in ([uris] if isinstance(uris, str | os.PathLike) else uris)]
     if not texts:
@@ -144,7 +144,7 @@ def requests_of(
 def places_opened(uri: str) -> Iterator[Location]:
     """Yield all places that a registration of ``uri`` may open, before links are followed.
 
-    Raises ``ReadError`` where an input that names its files cannot be read.
+    Raises ``ReadError`` if an input that lists its files cannot be read.
     """
     place = located(_place(uri))
     yield place
@@ -155,11 +155,11 @@ def places_opened(uri: str) -> Iterator[Location]:
 
 
 def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[FileRequest]:
-    """The requests for all recordings below a folder or prefix, by their paths: ``*.rrd``, and those of other formats.
+    """The requests for all recordings below a folder or prefix, in the order of their paths.
 
-    Hidden ones of other formats are left out, and so is the content of a folder that is one input.
+    Files of formats other than RRD are left out if they are hidden, or in a folder that is one input.
 
-    Raises ``UsageError`` if there is no such folder, it is a file, or there is none in it.
+    Raises ``UsageError`` if the folder does not exist, is a file, or has no recordings.
     """
     text = os.fspath(prefix)
     location = located(_place(text))
@@ -174,7 +174,7 @@ def requests_below(prefix: str | os.PathLike[str], layer: str | None) -> list[Fi
 
 
 def _place(uri: str) -> str:
-    """The place of a URI, as chunk tables write it."""
+    """The place of a URI, as in chunk tables."""
     if not is_url(uri):
         if not Path(uri).is_absolute():
             raise UsageError(
@@ -204,7 +204,7 @@ def _check_there(request: FileRequest) -> None:
 
 
 def check_new(requests: Sequence[FileRequest], live: LiveEntries, kind: str) -> None:
-    """Raise ``AlreadyExistsError`` if a layer exists already, as far as the files' beginnings show."""
+    """Raise ``AlreadyExistsError`` if a layer already exists, judged by the beginnings of the files."""
     for (segment, layer), uris in _announced_layers(requests, kind).items():
         if any(entry.layer == layer for entry in live.of_recording(segment, kind)):
             raise AlreadyExistsError(f"Layer '{layer}' already exists", path=uris[0])
@@ -222,9 +222,9 @@ def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[
 
 
 def _each_once(requests: list[FileRequest]) -> list[FileRequest]:
-    """Return the requests; if there are several, with the stores that each file announces.
+    """Return the requests. If there are several, each gets the stores that its file announces.
 
-    Raises ``UsageError`` if two files have one layer of one segment, as far as their beginnings tell.
+    Raises ``UsageError`` if two files have the same layer of the same segment, judged by their beginnings.
     """
     if len(requests) < 2:
         return requests
@@ -309,7 +309,7 @@ def _objects_below(prefix: ObjectUrl) -> list[tuple[str, str, PurePath]]:
 
 
 def _is_meant(below: PurePath) -> bool:
-    """Return whether to register this: every RRD, and files of other formats unless they are hidden."""
+    """Return whether to register a file: every RRD, and files of other formats unless they are hidden."""
     if is_rrd(below.name):
         return below.name.endswith(_RRD)
     return not any(part.startswith(".") for part in below.parts)
@@ -317,7 +317,7 @@ def _is_meant(below: PurePath) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """The marks that tell a file from another under its name later: size, modification time, and an object's ETag."""
+    """The facts that change if a file is replaced: size, modification time, and an object's ETag."""
 
     size: int
     modified_ns: int
@@ -325,12 +325,12 @@ class FileIdentity:
 
     @classmethod
     def at(cls, request: FileRequest) -> FileIdentity:
-        """The identity of what is there now; a folder's comes from its format. Raises ``SourceMissingError``."""
+        """The identity of the current file; a folder's comes from its format. Raises ``SourceMissingError``."""
         if is_url(request.place):
             location = request.location
             if isinstance(location, ObjectUrl):
                 info = bucket_of(location).find(location.key)
-                if info is None:  # a folder, or there is nothing
+                if info is None:  # a folder, or missing
                     return cls(*detect_format(location).open(location).stamp())
                 return cls(info.size, info.modified_ns, info.version)
         status = os.stat(request.place)  # noqa: PTH116 (a path for each takes 30 us)
@@ -356,7 +356,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FoundLayer:
-    """One recording of a file: its store, its chunks by their places in the file, and a summary of them."""
+    """One recording of a file: its store, the places of its chunks in the file, and a summary of the chunks."""
 
     store: StoreEntry
     table: ChunkTable
@@ -369,7 +369,7 @@ class FoundLayer:
         return Arrived(self.store, source, layer=request.layer, in_place=in_place)
 
     def note(self) -> dict[str, Any]:
-        """The facts for a task's note, beside the table, as JSON data."""
+        """The facts for a task's note, except the table, as JSON data."""
         return {
             "store": [self.store.kind, self.store.application_id, self.store.recording_id],
             "identity": [self.identity.size, self.identity.modified_ns, self.identity.etag],
@@ -390,7 +390,7 @@ class FoundLayer:
 
 @dataclass(frozen=True, slots=True)
 class LookBody(Body):
-    """The stage that reads the footers of files; it passes over stores that are not of ``kind``."""
+    """The stage that reads the footers of files; it skips stores that are not of ``kind``."""
 
     requests: tuple[FileRequest, ...]
     kind: str
@@ -409,9 +409,9 @@ class LookBody(Body):
 
 
 def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterator[FoundLayer]:
-    """The layers in an RRD, from its footer, or without a footer from all its chunks.
+    """The layers in an RRD, from its footer, or from all its chunks if it has no footer.
 
-    With ``verify`` all chunks are read, and their digests kept. Raises ``ReadError``.
+    With ``verify``, all chunks are read, and the layers get their digests. Raises ``ReadError``.
     """
     identity = FileIdentity.at(request)
     file = RrdFile(request.place)
@@ -427,7 +427,7 @@ def look_at(request: FileRequest, kind: str, *, verify: bool = False) -> Iterato
 
 
 def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> list[StoreEntry]:
-    """The stores of the kind. Raises ``ReadError`` if there is none."""
+    """The stores of the kind. Raises ``ReadError`` if there are none."""
     of_kind = [store for store in stores if (store.kind == "blueprint") == (kind == "blueprint")]
     if not of_kind:
         raise ReadError(f"the file holds no {kind}", path=request.place)
@@ -435,9 +435,9 @@ def _of_kind(stores: Sequence[StoreEntry], kind: str, request: FileRequest) -> l
 
 
 def look_together(requests: Sequence[FileRequest], kind: str, each: Each = map) -> dict[int, list[FoundLayer]]:
-    """The layers in RRDs with complete footers, by the numbers of their requests, as :func:`look_at` gives them.
+    """The layers in RRDs with complete footers, by the numbers of their requests; see :func:`look_at`.
 
-    What is left out is to be looked at by itself, and may be damaged, or not there.
+    Read other files with :func:`look_at`; they may be damaged or missing.
     """
     opened = [entry for entry in each(_opened, enumerate(requests)) if entry is not None]
     layers_by_number: dict[int, list[FoundLayer]] = {}
@@ -494,7 +494,7 @@ def _scanned(file: RrdFile, store: StoreEntry) -> ChunkTable:
 
 
 def _verified(file: RrdFile, table: ChunkTable) -> ChunkTable:
-    """The same chunks with their digests, each read, decoded and compared with the footer.
+    """The same chunks with their digests; each chunk is read, decoded and compared with the footer.
 
     Raises ``ReadError``.
     """
@@ -521,8 +521,8 @@ def copy_in(
 ) -> list[list[Arrived] | Exception]:
     """The recordings of files of any format, read through their readers into parts of the staging folder.
 
-    Each file has its recordings, or the error for which it has none. Chunks stay as the reader gives them. Raises
-    what stops all of them, as a full disk does.
+    Each file gets its recordings, or the error that prevented them. Chunks stay as the reader gives them. Raises an
+    error that stops all files, such as a full disk.
     """
     planned = [_planned(request, kind, run) for request in requests]
     fine = [plan.outputs for plan in planned if isinstance(plan, _Planned)]
@@ -551,7 +551,7 @@ def _planned(request: FileRequest, kind: str, run: RunOptions) -> _Planned | Exc
 
 
 def _streams(request: FileRequest, options: SourceOptions) -> Stores:
-    """The recordings of a file. Each episode of a folder is one; its id is the folder's name and its own."""
+    """The recordings of a file. Each episode of a folder is a recording, whose id joins both names."""
     location = request.location
     row = detect_format(location)
     episodes = () if row is STORE else row.open(location).episodes()

@@ -37,11 +37,11 @@ TABLES: Final = "tables"
 """The folder in a catalog for tables without a URL."""
 _OF_TABLES: Final = (TABLES, "uploads")
 _LONGEST_CREATION: Final = timedelta(days=1)
-"""Within which a table that was made gets its entry, or never: much less than after which it would be removed."""
+"""The time in which a new table must get its entry: much shorter than the age at which leftovers are removed."""
 
 
 def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str] | None) -> EntryRow:
-    """Create a table, and then its entry: each name has a table. If the name is taken, remove the table again."""
+    """Create a table, and then its entry. If the name is taken, remove the table again."""
     _check_free(log, name)
     id_ = EntryId.new()
     place = log.root / TABLES / str(id_) if url is None else absolute_place(url) / str(id_)
@@ -56,7 +56,7 @@ def created_table(log: EntryLog, name: str, schema: pa.Schema, url: str | os.Pat
 
 
 def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> EntryRow:
-    """Create a table right at a place, and then its entry."""
+    """Create a table exactly at a place, and then its entry."""
     place = absolute_place(url)
     _check_place(log, place)
     _check_free(log, name)
@@ -66,7 +66,7 @@ def created_table_at(log: EntryLog, name: str, schema: pa.Schema, url: str | os.
 
 @contextmanager
 def _new_table(place: Location, name: str, schema: pa.Schema) -> Iterator[None]:
-    """A block that creates the entry of a new table. If it is refused, the table is removed again.
+    """A block that creates the entry of a new table. If the block fails, the table is removed again.
 
     Raises ``AlreadyExistsError`` if there is a table already.
     """
@@ -126,7 +126,7 @@ def absolute_place(url: str | os.PathLike[str]) -> Location:
 
 
 def age_of_table(id_: EntryId) -> timedelta:
-    """The time since an id was made; it begins with that time in nanoseconds."""
+    """The time since an id was made. The id begins with its time in nanoseconds."""
     return timedelta(microseconds=(time.time_ns() - int.from_bytes(id_.as_bytes()[:8], "big")) / 1000)
 
 
@@ -135,12 +135,12 @@ WEEK: Final = timedelta(days=7)
 
 
 def a_week_ago() -> datetime:
-    """The time before which things are old."""
+    """The time a week ago; older data is not in use."""
     return datetime.now(UTC) - WEEK
 
 
 def age_of(cleanup_before: Moment, *, allow_recent: bool) -> timedelta:
-    """The age of data from a time.
+    """Return a time as an age.
 
     Raises ``UsageError`` for an invalid time, and for less than a week, unless that is allowed.
     """
@@ -159,7 +159,7 @@ def table_of(log: EntryLog, row: EntryRow, version: int | None = None) -> LanceT
 
 
 def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment | None, allow_recent: bool) -> None:
-    """Compact a table, and remove old versions and leftovers of jobs on its columns, as the arguments say."""
+    """Compact a table if ``compact``, and remove old versions and leftovers of jobs on its columns."""
     age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent)
     if compact:
         joined(table)
@@ -168,7 +168,7 @@ def maintain_table(table: LanceTable, *, compact: bool, cleanup_before: Moment |
 
 
 def maintain_tables(log: EntryLog) -> list[Exception]:
-    """Maintain all tables that the catalog has created, not those registered; return the errors."""
+    """Maintain all tables that the catalog created, but not registered ones; return the errors."""
     failed: list[Exception] = []
     for row in log.read().entries.values():
         if row.kind is not EntryKind.TABLE or row.place.rpartition("/")[2] != str(row.id):
@@ -176,23 +176,23 @@ def maintain_tables(log: EntryLog) -> list[Exception]:
         try:
             maintain_table(table_of(log, row), compact=True, cleanup_before=a_week_ago(), allow_recent=False)
         except NotFoundError:
-            continue  # somebody has moved it away, which a check reports
+            continue  # moved away; a check reports it
         except Exception as error:  # noqa: BLE001 (others are maintained)
             failed.append(error)
     return failed
 
 
 def remove_abandoned(log: EntryLog) -> None:
-    """Remove the leftovers of table creations that were cut a week ago."""
+    """Remove the leftovers of table creations that were interrupted at least a week ago."""
     for folder in abandoned_tables(log, datetime.now(UTC) - a_week_ago()):
         reach("lance.remove")
         folder.remove()
 
 
 def abandoned_tables(log: EntryLog, older_than: timedelta) -> list[Folder]:
-    """The folders of the catalog's own tables of that age without an entry and without any data file.
+    """The folders of the catalog's own tables that are older, and have no entry and no data file.
 
-    So they are leftovers of cut creations. A table that was deleted is none of them if it ever had a row.
+    They are leftovers of interrupted creations. A deleted table that ever had a row has data files.
     """
     tables = log.folder.sub(TABLES)
     old_names = [
@@ -219,11 +219,11 @@ def _id_of(name: str) -> EntryId | None:
 
 _NO_LONGER_MADE: Final = timedelta(hours=1)
 _DRAFT: Final = re.compile(
-    r"\.[0-9a-f][0-9a-f-]*\.draft"  # of folders and of uploads
-    r"|.+\.[0-9a-f]{32}\.open|\d{8,}\.json\.open"  # of files that are replaced, and of leases
+    r"\.[0-9a-f][0-9a-f-]*\.draft"  # drafts of folders and uploads
+    r"|.+\.[0-9a-f]{32}\.open|\d{8,}\.json\.open"  # drafts of replaced files and of leases
     r"|\.tmp[0-9A-Za-z]{6}|.+\.[a-z]+#\d+"  # of Lance
 )
-"""Names of files that are being written, or were when a process was killed."""
+"""Names of files that are being written, or that a killed process was writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class CatalogFault:
 
 
 def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
-    """The faults of all datasets and tables and of the catalog's own files, or of the entries of some names."""
+    """The faults of all datasets and tables and of the catalog's own files, or of the named entries."""
     version = log.read()
     rows = list(version.entries.values())
     if names is not None:
@@ -280,7 +280,7 @@ def faults_of(log: EntryLog, names: Sequence[str] | None) -> list[CatalogFault]:
 
 
 def _abandoned(log: EntryLog) -> list[ReadError]:
-    """The errors on tables without an entry, once nobody is creating them any more."""
+    """The errors for tables without an entry whose creation has ended."""
     return [
         ReadError(
             "no entry has this table, and the table has no data",
@@ -300,8 +300,8 @@ def maintain(
     cleanup_before: Moment | None,
     allow_recent: bool,
 ) -> None:
-    """Make missing times in a dataset's store, compact it, bring its search indexes up to date, and vacuum it, as asked
-    for; nothing where there is none.
+    """Add missing times to a dataset's store, compact it, update its search indexes, and vacuum it, as the arguments
+    say. Do nothing if there is no store.
     """
     age = None if cleanup_before is None else age_of(cleanup_before, allow_recent=allow_recent).total_seconds()
     if folder.newest() is None:
@@ -321,8 +321,8 @@ def maintain(
 def remove_drafts(log: EntryLog) -> None:
     """Remove drafts of this project and of Lance that killed processes have left.
 
-    They are in the catalog's own folders, in its datasets and in the tables that it has made, were not touched for a
-    week, and no process of this host has them open. Object stores have no drafts.
+    Drafts are removed from the catalog's own folders, its datasets and the tables that it created, if they were not
+    changed for a week and no process of this host has them open. Object stores have no drafts.
     """
     if not isinstance(log.root, Path):
         return
@@ -336,13 +336,13 @@ def remove_drafts(log: EntryLog) -> None:
 
 
 def _remove_draft(path: Path, limit: float) -> None:
-    """Remove a draft that was not written since a time, unless a process has it open."""
+    """Remove a draft that was not written since ``limit``, unless a process has it open."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mtime < limit and not _is_open_elsewhere(file.fileno()):
                 path.unlink()
     except FileNotFoundError:
-        return  # it has got its name, or another process removes drafts, too
+        return  # it was renamed, or another process removed it
     except OSError as error:
         warnings.warn(f"{path} was left by a killed process, and cannot be removed: {error}", UserWarning, stacklevel=4)
 
@@ -353,16 +353,16 @@ def _is_open_elsewhere(handle: int) -> bool:
     if set_lease is None:
         return False
     try:
-        fcntl.fcntl(handle, set_lease, fcntl.F_WRLCK)  # granted to the only one who has it open; ends with the handle
+        fcntl.fcntl(handle, set_lease, fcntl.F_WRLCK)  # granted only if no other has it open; ends with the handle
     except OSError as error:
         return error.errno == errno.EAGAIN
     return False
 
 
 def remove_deleted(log: EntryLog) -> None:
-    """Remove the data of datasets deleted a week ago, and log that before and after.
+    """Remove the data of datasets deleted at least a week ago, and log this before and after.
 
-    What was adopted meanwhile stays. Where this is cut, it is done again.
+    Datasets that were adopted meanwhile stay. After an interruption, the next call completes the removal.
     """
     limit = a_week_ago().timestamp() * 1e9
     old = frozenset(gone.id for gone in log.read().removed if gone.removed_ns < limit)

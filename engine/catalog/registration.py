@@ -63,7 +63,7 @@ class RegistrationResult:
 
 
 class Outcomes:
-    """The outcomes so far of a registration's files. One thread adds them; others wait for them."""
+    """The current outcomes of a registration's files. One thread adds them; others wait for them."""
 
     def __init__(self, requests: Sequence[FileRequest]) -> None:
         self.requests = requests
@@ -74,10 +74,10 @@ class Outcomes:
         self._left = len(requests)
         self._is_over = False
         self.is_transient = True
-        """Whether all errors are such that trying again may help."""
+        """Whether a retry may help for every error."""
 
     def tell(self, at: int, segments: Sequence[str], error: BaseException | str | None = None) -> None:
-        """Report the outcome of the file ``at``: a result for each segment in it, or one for an error."""
+        """Report the outcome of file number ``at``: a result for each of its segments, or one result for an error."""
         with self._changed:
             if self._of[at] is not None:
                 return
@@ -93,7 +93,7 @@ class Outcomes:
             self._changed.notify_all()
 
     def end(self, error: BaseException | str) -> None:
-        """Report that all is done and cleared away, and the error of each file without an outcome."""
+        """Report the end of the registration, with ``error`` for each file without an outcome."""
         for at in range(len(self.requests)):
             self.tell(at, (), error)
         with self._changed:
@@ -101,7 +101,7 @@ class Outcomes:
             self._changed.notify_all()
 
     def at(self, number: int, until: float | None) -> SegmentRegistrationResult | None:
-        """Result ``number`` in the order of arrival; None when there is none. Raises ``TimeoutError``."""
+        """Result ``number`` in the order of arrival, or None after the last one. Raises ``TimeoutError``."""
         with self._changed:
             self._wait(lambda: len(self._order) > number or self._is_over, until)
             return self._order[number] if len(self._order) > number else None
@@ -132,7 +132,7 @@ class RegistrationHandle:
     def iter_results(self, timeout_secs: float | None = None) -> Iterator[SegmentRegistrationResult]:
         """Yield the outcome of each file once its layer is visible or has failed. Each call starts with the first file.
 
-        A file with several recordings has a result for each.
+        A file with several recordings has several results.
 
         Raises
         ------
@@ -190,18 +190,18 @@ GROUP_FILES: Final = 256
 GROUP_SECONDS: Final = 5.0
 """The approximate time that layers wait for their commit."""
 _INLINE_FILES: Final = 32
-"""Files that are looked at in this process before it looks at the clock."""
+"""The number of files that this process reads before it checks the time."""
 _TOGETHER: Final = 64
-"""Footers that are read together: of twice as many each would cost a tenth less, and their files are all open."""
+"""The number of footers to read together. Twice as many take a tenth less time each, but need twice the open files."""
 _FOOTERS: Final = 1024
-"""Files that one commit makes visible where they take less than a second: each commit waits for the disk ten times."""
+"""The most files in one commit if this process reads their footers: each commit waits for the disk ten times."""
 _THREADS: Final = 32
 _MOST_ASSETS: Final = 12
 _MOST_ASSET_BYTES: Final = 300 * MIB
 _LOCAL_SECONDS: Final = 0.001
 _REMOTE_SECONDS: Final = 0.01
 _MOST_SECONDS: Final = 20.0
-"""What a footer on a disk takes this process at most, one in an object store all threads; and all that it may take."""
+"""The longest time for footers in this process; above, the times per footer on a disk and in an object store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def start_registration(
     options: RegistrationOptions,
     check: Callable[[], object],
 ) -> RegistrationHandle:
-    """Start to register files with a dataset's store, in a thread of its own that outlives the main one.
+    """Start to register files with a dataset's store, in a new thread that may outlive the main thread.
 
     ``check`` is called before each commit, and raises ``NotFoundError`` if the dataset was deleted.
     """
@@ -273,7 +273,7 @@ class _Registration:
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
-        """Threads that wait for object stores; footers on a disk are read faster without."""
+        """A block with threads for reads from object stores. Footers on a disk are read faster without threads."""
         if not self._reads_footers or not any(is_url(request.place) for request in self._requests):
             yield
             return
@@ -282,9 +282,9 @@ class _Registration:
             yield
 
     def _groups(self) -> Generator[tuple[list[_NumberedLayer], Staging | None]]:
-        """The layers in the files, by groups to commit together.
+        """Yield groups of layers to commit together.
 
-        The chunks of copied files are in a staging folder until the next group is requested.
+        The chunks of a group's copied files are in its staging folder until the next group is requested.
         """
         at, count = 0, len(self._requests)
         while at < count and not self._outcomes.cancelled.is_set():
@@ -308,7 +308,7 @@ class _Registration:
         return _FOOTERS if self._reads_footers and not any(self._copied) else GROUP_FILES
 
     def _next(self, at: int, end: int) -> range:
-        """The next files from ``at`` on to read or copy together."""
+        """The next files, starting with ``at``, to read or copy together."""
         copied, most = self._copied[at], STAGE_BYTES
         if not copied and self._reads_footers:
             end = min(end, at + _TOGETHER)
@@ -324,7 +324,7 @@ class _Registration:
         return range(at, end)
 
     def _executor(self, copied: bool) -> str:
-        """The executor for the look at files: this process for footers, as starting Spark takes longer."""
+        """The executor for reading files. Few footers are read in this process, as starting Spark takes longer."""
         is_quick = not copied and not self._options.verify and len(self._requests) <= GROUP_FILES
         return (
             "inline" if self._options.run.executor is None and is_quick else executor_name(self._options.run.executor)
@@ -332,7 +332,7 @@ class _Registration:
 
     @cached_property
     def _reads_footers(self) -> bool:
-        """Whether this process reads many footers together: faster than to start Spark."""
+        """Whether this process reads many footers together, as starting Spark takes longer."""
         if self._options.verify or self._options.run.executor not in (None, "inline"):
             return False
         remote = sum(is_url(request.place) for request in self._requests)
@@ -340,7 +340,7 @@ class _Registration:
         return self._options.run.executor == "inline" or seconds < _MOST_SECONDS
 
     def _look(self, some: range) -> list[_NumberedLayer]:
-        """The layers in files that are registered in place."""
+        """The layers of files that are registered in place."""
         if not self._reads_footers:
             return self._look_at_each(some)
         requests = [self._requests[at] for at in some]
@@ -350,7 +350,7 @@ class _Registration:
         return sorted([*arrivals, *self._look_at_each(rest)], key=lambda arrival: arrival[0])
 
     def _look_at_each(self, some: Sequence[int]) -> list[_NumberedLayer]:
-        """The layers in files, by a task for each file."""
+        """The layers of files, with one task for each file."""
         requests = tuple(self._requests[at] for at in some)
         tasks = [Task(i, request.place, 0) for i, request in enumerate(requests)]
         body = LookBody(requests, self._options.kind, self._options.verify)
@@ -392,14 +392,14 @@ class _Registration:
         self._tell(layers, rule)
 
     def _make_times(self, writer: StoreWriter, keys: set[Key]) -> None:
-        """Make the times of the committed recordings; warn if that fails, as they are registered all the same."""
+        """Store the times of the committed recordings. A failure is a warning, as the recordings are registered."""
         try:
             make_times(writer, replace(self._options.run, executor=self._executor(copied=True)), keys)
         except ChunkmillError as error:
             warnings.warn(f"no times were stored: {error}", ReadWarning, stacklevel=2)
 
     def _each_once(self, layers: Sequence[_NumberedLayer]) -> list[_NumberedLayer]:
-        """Leave out, and report, files with a layer of a segment that another file of the request has, too."""
+        """Leave out, and report, files with the same layer and segment as an earlier file of the request."""
         twice = set()
         for at, layer in layers:
             key = (layer.store.kind, layer.store.recording_id, layer.layer)
@@ -447,7 +447,7 @@ class UnregistrationHandle:
 def unregister(
     folder: RecordingsFolder, kind: str, segments: Sequence[str], layers: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Remove layers by segment ids and layer names, of which an empty list stands for all; return which were there."""
+    """Remove layers by segment ids and layer names, where an empty list means all; return the removed layers."""
     writer = StoreWriter(folder)
     meant: list[RecordingEntry] = []
 
@@ -472,10 +472,10 @@ class _NothingLeftError(Exception):
 
 
 class _Rule:
-    """The rule that decides which part of a group may be published on a base.
+    """The rule that selects the layers of a group that may be published after a version.
 
-    That is no layer that is there and is to stay, and none with a type that conflicts. A file with several recordings
-    is taken whole or not at all. ``refused`` are the others, as of the base that was asked about last.
+    It leaves out existing layers that are to stay, and layers with conflicting types. An error refuses all layers of
+    its file. ``refused`` has the refused layers, each with its error, of the last call.
     """
 
     def __init__(self, schemas: SchemaFiles, options: RegistrationOptions, check: Callable[[], object]) -> None:
@@ -516,7 +516,7 @@ class _Rule:
     def _new(
         self, of_file: Sequence[RecordingEntry], live: LiveEntries
     ) -> tuple[list[RecordingEntry], list[str | None]]:
-        """The entries of a file to add, and the schemas of those that they replace."""
+        """The entries of a file to add, and the schemas of the entries that they replace."""
         existing = [live.get(entry.key) for entry in of_file]
         if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
             for entry, old in zip(of_file, existing, strict=True):

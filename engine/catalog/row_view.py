@@ -1,4 +1,4 @@
-"""Views of rows by an index, with filters that are added one by one: of a recording, and of datasets as in 0.27."""
+"""Views of rows by an index, with methods that add filters: of a recording, and of datasets as in 0.27."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST: Final = (1 << 63) - 1
 
 
 class RowOptions(TypedDict, total=False):
-    """The choices of a query beside its index, as :meth:`DatasetView.reader` describes them."""
+    """The options of a query besides its index; see :meth:`DatasetView.reader`."""
 
     include_semantically_empty_columns: bool
     include_tombstone_columns: bool
@@ -55,7 +55,7 @@ class RowOptions(TypedDict, total=False):
 
 
 def taking(method: Callable[..., Any], *, but: str) -> Callable[[F], F]:
-    """Let a function show the parameters of a method of its class in place of ``**options``, without ``but``."""
+    """Give a function the signature of a method, without the parameter ``but``, in place of ``**options``."""
 
     def shown(function: F) -> F:
         parameters = [parameter for parameter in inspect.signature(method).parameters.values() if parameter.name != but]
@@ -157,7 +157,7 @@ class RowView(ABC):
 
     @abstractmethod
     def _asked(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the queried segments."""
+        """The columns of a query result, and the queried segments."""
 
     def _queried(self) -> tuple[AnswerColumns, list[QueriedSegment]]:
         try:
@@ -165,7 +165,7 @@ class RowView(ABC):
         except UsageError:
             columns, _ = self._asked(replace(self._query, index=None))
             if any(index.name == self._query.index for index in columns.indexes):
-                raise  # it is not that there is no such index
+                raise  # the error is not about an unknown index
             return replace(columns, components=columns.visible), []
         if self._range is None or self._query.values is not None:
             return columns, segments
@@ -235,9 +235,9 @@ def view_query(
     names_segments: bool = True,
     **options: Unpack[RowOptions],
 ) -> Query:
-    """Return the query that the arguments of a view mean. Raises ``TypeError`` for other ones."""
+    """Return the query for the arguments of a view. Raises ``TypeError`` for arguments of other types."""
     entities, components = _contents_of(contents)
-    # what differs by the rules of 0.33 was as in the contract, but for what clears hide
+    # 0.27 follows the contract where 0.33 differs, except for values that clears hide
     semantics = replace(semantics, selection_narrows=False, clips_values=False, static_rows_need_values=False)
     query = Query.of(index, entities, semantics=semantics, names_segments=names_segments, **options)
     return replace(query, components=components)

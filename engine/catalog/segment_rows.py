@@ -1,8 +1,8 @@
-"""Rows of a dataset's segments in a table that is brought up to date with them: a source of views.
+"""Rows of a dataset's segments in a table, as a source of views. A call updates the table.
 
-The table's metadata say for each segment of which layers its rows are. Where these are others, the rows of that segment
-are read again, and take the place of those before, all segments in one commit. They say how many rows that is, too:
-where the table has another number by now, somebody else added some, or removed them, and all are read again.
+The table's metadata has a token of the layers from which each segment's rows were read. If a segment's layers now have
+another token, its rows are read again; one commit replaces the rows of all such segments. The metadata also has the
+number of rows. If the table has another number, other writers changed it, and all segments are read again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DIGITS: Final = 16
 
 
 class ViewedSegments(Protocol):
-    """The segments of a dataset for a table of their rows: the part of ``DatasetView`` that is needed."""
+    """The members of ``DatasetView`` that a table of its rows needs."""
 
     @property
     def dataset(self) -> Any:
@@ -85,7 +85,7 @@ def followed(
         new = [field for field in schema if field.name not in reader.schema.names]
         if new:
             table.add_null_columns(new)
-            return None  # there is a newer version to look at
+            return None  # try again with the new version
         num_rows = sum(fragment.rows - fragment.deleted for fragment in reader.fragments)
         is_own = metadata.get(_COUNT.encode()) == str(num_rows).encode()
         stored_tokens: dict[str, str] = json.loads(metadata[_SEGMENTS.encode()]) if is_own else {}
@@ -107,13 +107,13 @@ def followed(
 
 
 def dataset_of_rows(schema: pa.Schema) -> str | None:
-    """Return the id of the dataset of whose segments a table has rows, as :func:`followed` made it; else None."""
+    """Return the dataset id of a table that :func:`followed` made, or None for another table."""
     query = (schema.metadata or {}).get(_QUERY.encode())
     return None if query is None else str(json.loads(query)[0])
 
 
 def without_segments(table: LanceTable, segment_ids: Collection[str]) -> None:
-    """Remove the rows of segments from a table that :func:`followed` made, and what it says of them, in one commit."""
+    """Remove the rows and the metadata of segments, in one commit, from a table that :func:`followed` made."""
 
     def attempt() -> bool | None:
         reader = table.at()
@@ -145,7 +145,7 @@ def layer_tokens(view: ViewedSegments) -> dict[str, str]:
 def _schema_of(
     view: ViewedSegments, index: str | None, columns: Sequence[str] | None, *, fill_latest_at: bool
 ) -> pa.Schema:
-    """The columns of the table: the segment, the index, and the chosen ones, by default all."""
+    """The columns of the table: the segment, the index, and the chosen columns, by default all."""
     whole: pa.Schema = view.reader(index, fill_latest_at=fill_latest_at).schema()
     names = whole.names if columns is None else [SEGMENT_ID, *([] if index is None else [index]), *columns]
     if missing := [name for name in names if name not in whole.names]:
@@ -163,7 +163,7 @@ def _schema_of(
 
 
 def _in_table(column: str) -> str:
-    """The name of a dataset's column in a table: Lance has no names with dots."""
+    """The name of a dataset's column in a table, without dots: Lance does not allow them."""
     return column.replace(".", "_")
 
 
@@ -198,7 +198,7 @@ class _CountedRows:
 
 
 def _places(reader: FragmentReader, segments: Collection[str] | None) -> tuple[Places, Places]:
-    """The addresses of all rows, and of those of some segments (None: of all)."""
+    """The addresses of all rows, and of the rows of some segments (None: all)."""
     live, going = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     wanted = None if segments is None else pa.array(sorted(segments), pa.string())
     for batch in reader.expressed({"id": SEGMENT_ID, "at": "_rowaddr"}):

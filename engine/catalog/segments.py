@@ -100,7 +100,7 @@ class SegmentTables(SegmentLayers):
         return np.asarray(self.rows[name], dtype=np.int64)
 
     def _sizes(self) -> Integers:
-        """Bytes of the messages of chunks, with the header that frames each, as Rerun counts them."""
+        """The bytes of all chunk messages with their headers, as Rerun counts them."""
         return self._integers("bytes") + MESSAGE_HEADER_SIZE * self._integers("chunks")
 
     def _times(self) -> Integers:
@@ -119,7 +119,7 @@ class SegmentTables(SegmentLayers):
         return pa.array(list(map(url_of, rows)), pa.string())
 
     def _properties(self, *, by_segment: bool) -> list[tuple[pa.Field, pa.Array]]:
-        """The properties of each row, or for each segment those registered last."""
+        """The properties of each row; with ``by_segment``, the last registered properties of each segment."""
         values, rows = properties_of(self.rows["properties"].to_pylist())
         properties = []
         size = len(self.starts) if by_segment else len(self.rows)
@@ -128,17 +128,17 @@ class SegmentTables(SegmentLayers):
             valid_rows = np.flatnonzero(np.asarray(column.is_valid()))
             place = np.full(size, -1, dtype=np.int64)
             of = self.owner[rows[valid_rows]] if by_segment else rows[valid_rows]
-            order = np.argsort(rows[valid_rows], kind="stable")  # what comes last stays
+            order = np.argsort(rows[valid_rows], kind="stable")  # the last value stays
             place[of[order]] = valid_rows[order]
             properties.append((field, column.take(pa.array(place, mask=place < 0))))
         return properties
 
 
 def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
-    """The values of IPC streams of one row each as one table, and the stream of each row.
+    """One table with the rows of all IPC streams, which have one row each, and the stream number of each row.
 
-    Streams of one schema are read as one: its message begins each of them, and one is enough. Columns are sorted by
-    name, and have a type that goes with all.
+    Streams with the same schema are joined and read together, with one schema message. Columns are sorted by name. The
+    type of a column fits its values in all streams.
     """
     by_schema: defaultdict[bytes, list[int]] = defaultdict(list)
     for number, stream in enumerate(streams):
@@ -148,7 +148,7 @@ def properties_of(streams: Sequence[bytes | None]) -> tuple[pa.Table, Integers]:
     for head, numbers in by_schema.items():
         bodies = (streams[number] or b"" for number in numbers)
         joined = b"".join((head, *(body[len(head) :].removesuffix(END_OF_STREAM) for body in bodies), END_OF_STREAM))
-        tables.append(pa.ipc.open_stream(pa.py_buffer(joined)).read_all().combine_chunks())  # a cast of each takes time
+        tables.append(pa.ipc.open_stream(pa.py_buffer(joined)).read_all().combine_chunks())  # one cast is faster
         rows += numbers
     if not tables:
         return pa.table({}), np.empty(0, np.int64)
@@ -164,18 +164,18 @@ def url_of(folder: RecordingsFolder, layer: dict[str, Any]) -> str:
     place = layer["source"] if layer["in_place"] or not shards else folder.shards.place(shards[0])
     if is_url(place):
         return place
-    if _is_plain(place):  # a path object for each of 10,000 layers takes 0.5 s
+    if _is_plain(place):  # path objects of 10,000 layers take 0.5 s
         return f"file://{quote_from_bytes(os.fsencode(place))}"
     return Path(place).absolute().as_uri()
 
 
 def _is_plain(place: str) -> bool:
-    """Return whether a path is absolute, and a path object would leave it unchanged."""
+    """Return whether a path is absolute, and ``Path`` would not change it."""
     return place.startswith("/") and not place.endswith(("/", "/.")) and "//" not in place and "/./" not in place
 
 
 def _as_property(field: pa.Field) -> pa.Field:
-    """A column of properties without the mark of static columns, as all properties are static."""
+    """A property column without the metadata that marks static columns, as all properties are static."""
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != b"rerun:is_static"}
     return field.with_metadata(metadata)
 
@@ -228,7 +228,7 @@ _MOST_BYTES: Final = 16 * MIB
 
 
 class SegmentOwner(Protocol):
-    """The calls of a :class:`DatasetEntry` that its segments and layers use."""
+    """The methods of a :class:`DatasetEntry` that its segments and layers use."""
 
     @property
     def name(self) -> str:
@@ -283,7 +283,7 @@ class Segment:
         return self._dataset.segment_url(self._id)
 
     def schema(self, *, include_assets: bool = False) -> Schema:
-        """The columns of the segment's layers, and with ``include_assets`` of its assets, except their properties.
+        """The columns of the segment's layers; ``include_assets`` adds those of its assets, except their properties.
 
         Raises ``NotFoundError`` (a ``LookupError``) if the segment was removed.
         """
@@ -341,7 +341,7 @@ class LayerInfo:
 class TimelineInfo:
     """A timeline of a dataset.
 
-    ``num_segments`` segments have times on it. ``min`` and ``max`` are the first and last of all, as ``numpy.int64``,
+    ``num_segments`` segments have times on it. ``min`` and ``max`` are the first and last of these, as ``numpy.int64``,
     ``datetime64[ns]`` or ``timedelta64[ns]``, or None if no segment has times on it. ``kind`` is ``sequence``,
     ``timestamp`` or ``duration``.
     """
@@ -431,7 +431,7 @@ class StoredProperties(NamedTuple):
 
     @property
     def revision(self) -> int:
-        """A number that no other properties of the segment have had; 0 where it has none."""
+        """A number that no other properties of the segment have had; 0 for a segment without properties."""
         return 0 if self.row is None else self.version
 
 
@@ -465,8 +465,8 @@ class SegmentProperties:
     ) -> StoredProperties | None:
         """Replace the properties of a segment if they are ``expected``, durably; None deletes them.
 
-        Gives None, and changes nothing, where others came first. Raises ``UsageError`` unless there is one row of
-        16 MiB at most; ``WriteError`` if it cannot be written, ``CommitUnknownError`` if nobody knows.
+        Returns None, and changes nothing, if another writer was first. Raises ``UsageError`` unless there is one row of
+        at most 16 MiB; ``WriteError`` if it cannot be written, ``CommitUnknownError`` if the outcome is unknown.
         """
         stream = None if row is None else _stream_of(row)
         files, number = self._files(segment_id), expected.version + 1
@@ -482,7 +482,7 @@ class SegmentProperties:
     def delete_all(self, expected: Mapping[str, StoredProperties]) -> bool:
         """Delete the ``expected`` properties of segments in one step, durably: all of them or none.
 
-        Gives False where others came first. Properties that were set meanwhile stay. Raises as :meth:`replace` does.
+        Returns False if another writer was first. Properties set meanwhile stay. Raises the errors of :meth:`replace`.
         """
         versions = {id_: stored.version for id_, stored in expected.items() if stored.row is not None}
         if len(versions) == 1:
@@ -504,7 +504,7 @@ class SegmentProperties:
     def forget(self, segment_id: str) -> list[tuple[str, int]]:
         """Remove all files with properties of a segment, and return their places and sizes.
 
-        Its next properties are as those of a new segment. Raises as :meth:`replace` does.
+        The versions of its next properties start again at 1. Raises the errors of :meth:`replace`.
         """
         files = self._files(segment_id)
         gone = self.squash(None) if segment_id in self._deleted()[1] else []
@@ -518,9 +518,9 @@ class SegmentProperties:
         return gone + [(files.folder.place(entry.name), entry.size) for entry in entries]
 
     def squash(self, segment_id: str | None) -> list[tuple[str, int]]:
-        """Remove all but the newest properties of a segment, which stay, and return the places and sizes.
+        """Remove the files with earlier properties of a segment, and return their places and sizes.
 
-        With None, forget instead which properties were deleted in the last step.
+        With None, remove instead the record of the properties that the last :meth:`delete_all` deleted.
         """
         files = self._files_of(_DELETED) if segment_id is None else self._files(segment_id)
         if segment_id is None:
@@ -535,14 +535,14 @@ class SegmentProperties:
         return [(files.folder.place(entry.name), entry.size) for entry in old]
 
     def _note(self, versions: Mapping[str, int]) -> None:
-        """Write for each segment with deleted properties a version without them."""
+        """Write a version without properties for each segment whose properties were deleted."""
         for id_, version in versions.items():
             stored = self.of(id_)
             if stored.version == version:
                 self.replace(id_, stored, None)
 
     def _deleted(self) -> tuple[int, Mapping[str, int]]:
-        """The versions deleted in the last step, by their segments. Raises ``ReadError`` if that is damaged."""
+        """The number of the last deletion, and the version it deleted of each segment. Raises ``ReadError``."""
         files = self._files_of(_DELETED)
         number, data = files.latest() or (0, {"versions": {}})
         versions = data.get("versions")
@@ -561,7 +561,7 @@ class SegmentProperties:
         with writing(str(folder.location)):
             folder.make()
             if isinstance(folder, LocalFolder):
-                for parent in folder.location.parents[:4]:  # up to where datasets lie, which may be new as well
+                for parent in folder.location.parents[:4]:  # up to the folder of datasets, which may be new, too
                     sync_folder(parent)
 
 
@@ -578,7 +578,7 @@ IndexValue = datetime | timedelta | int | np.datetime64 | np.timedelta64
 """A tick or nanoseconds, a time (in UTC if it has no zone), or a duration."""
 
 _EARLIEST: Final = "1677-09-21T00:12:43.145224193Z"
-"""What Rerun shows where nobody said when: the first time that 64 bits of nanoseconds have."""
+"""Rerun's text for an unknown time: the earliest time in 64 bits of nanoseconds."""
 _FIRST: Final = -(1 << 63) + 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -625,7 +625,7 @@ def partition_url(
 
 
 def _limit(kind: str, value: int) -> IndexValue:
-    """An index value of a kind, of nanoseconds or ticks."""
+    """An index value of a kind, from nanoseconds or ticks."""
     if kind == "M":
         return np.datetime64(value, "ns")
     return np.timedelta64(value, "ns") if kind == "m" else value
@@ -637,14 +637,14 @@ def _check_timeline(timeline: str | None, start: IndexValue | None, end: IndexVa
 
 
 def _kind(value: IndexValue | None) -> str:
-    """The kind of a value: numpy's letter, or ``i``."""
+    """The kind of a value, as a letter of numpy: ``M``, ``m`` or ``i``."""
     if isinstance(value, datetime | np.datetime64):
         return "M"
     return "m" if isinstance(value, timedelta | np.timedelta64) else "i"
 
 
 def _text(value: IndexValue, kind: str) -> str:
-    """A value as a URL writes it; a value of another kind than the first is a number."""
+    """The text of a value in a URL; a value of another kind than ``kind`` is a number."""
     number = _nanoseconds(value)
     if kind != _kind(value) or kind == "i":
         return str(number)
@@ -652,7 +652,7 @@ def _text(value: IndexValue, kind: str) -> str:
 
 
 def _nanoseconds(value: IndexValue | str) -> int:
-    """Nanoseconds (of a time since the epoch), or the number that it is."""
+    """The nanoseconds of a value (for times, since the epoch); a number stays as it is."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         return int(numpy_ticks(value))
     if isinstance(value, datetime):
@@ -663,7 +663,7 @@ def _nanoseconds(value: IndexValue | str) -> int:
 
 
 def _time_text(number: int) -> str:
-    """A time, to the nanosecond where it has some.
+    """The text of a time, with up to nine decimals.
 
     >>> _time_text(1_500_000_000)
     '1970-01-01T00:00:01.5Z'
@@ -673,7 +673,7 @@ def _time_text(number: int) -> str:
 
 
 def _duration_text(number: int) -> str:
-    """A duration as Rerun writes it, without the spaces.
+    """The text of a duration in Rerun's format, but without spaces.
 
     >>> _duration_text(86_401_500_000_000), _duration_text(0)
     ('+1d1.5s', '+0s')

@@ -1,8 +1,8 @@
 """SQL over the datasets and tables of a catalog, by DataFusion.
 
-DataFusion asks for a name when it plans a query, and the entries are looked at then: those that others make or rename
-are found, and nothing has to be registered. The name of a dataset is the table of its segments; the table function
-``reader`` gives rows of it.
+DataFusion looks up names when it plans a query. The look-up reads the current entries, so it finds entries that other
+processes create or rename, and nothing needs registration. A dataset name is the table of its segments; the table
+function ``reader`` returns its rows.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from .table import EntriesTable, TableEntry
 
 _TABLE: Final = "rows"
 _PARTS: Final = max(2, os.cpu_count() or 1)
-"""Parts of a table that are read at once."""
+"""The number of parts of a table that are read at once."""
 
 
 class NamedTables(Protocol):
-    """The entries of a catalog by the names that SQL has for them."""
+    """The entries of a catalog by their names in SQL."""
 
     def written(self, text: str) -> TableEntry | None:
-        """The table of a reference in SQL, to which rows are written; raises ``UnsupportedError`` for a dataset."""
+        """The table that an SQL reference names as a target of rows. Raises ``UnsupportedError`` for a dataset."""
         ...
 
 
@@ -60,7 +60,7 @@ class TableFrame(QueryFrame):
 
     @classmethod
     def of_entry(cls, entry: TableEntry, tables: NamedTables) -> TableFrame:
-        """The rows of a table, under its present name."""
+        """The rows of a table, under its current name."""
         context = SessionContext()
         context.register_dataset(_TABLE, TableScan(entry))
         return cls(context.table(_TABLE), tables)
@@ -71,7 +71,7 @@ class TableFrame(QueryFrame):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raise errors of chunkmill in place of DataFusion's."""
+        """A block that raises chunkmill's errors in place of DataFusion's."""
         try:
             with super()._explaining():
                 yield
@@ -81,10 +81,10 @@ class TableFrame(QueryFrame):
             raise explained(error) from error
 
     def write_table(self, table_name: str, write_options: DataFrameWriteOptions | None = None) -> None:
-        """Write the rows to a table of the catalog, or to another of the session, in one commit.
+        """Write the rows to a table of the catalog, or to another table of the session, in one commit.
 
-        They are appended, with ``InsertOp.OVERWRITE`` put in the place of all rows, and with ``InsertOp.REPLACE`` in
-        that of rows with the same key. What the rows are computed from is read as it was before.
+        By default, they are appended. With ``InsertOp.OVERWRITE`` they replace all rows, and with ``InsertOp.REPLACE``
+        the rows with the same key. They are computed from the versions before the write.
         """
         entry = self._tables.written(table_name)
         if entry is None:
@@ -111,7 +111,7 @@ def _operation_of(options: DataFrameWriteOptions | None) -> str:
 
 
 class TableScan(ds.Dataset):  # type: ignore[misc]
-    """A table as DataFusion scans it, with the columns of its creation and the rows of the time of the read."""
+    """A table that DataFusion scans: columns as of the look-up, rows as of the read."""
 
     def __init__(self, entry: TableEntry) -> None:
         self._entry = entry
@@ -123,11 +123,11 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
-        """The columns of a scan, which DataFusion reads when it plans."""
+        """The columns of a scan, for DataFusion's planner."""
         return TableBatches(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Part]:  # noqa: A002, ARG002 (pyarrow's name)
-        """The parts of the newest version; DataFusion wants one at least."""
+        """The parts of the newest version; DataFusion needs at least one."""
         call = current_call()
         try:
             snapshot = self._entry.snapshot()
@@ -140,7 +140,7 @@ class TableScan(ds.Dataset):  # type: ignore[misc]
 
 
 class _Part:
-    """Some fragments of a table as one of a dataset."""
+    """Some fragments of a table, as a fragment of a pyarrow dataset."""
 
     def __init__(self, snapshot: TableSnapshot, fragments: list[int], call: UserCall) -> None:
         self._snapshot = snapshot
@@ -195,9 +195,9 @@ class CatalogContext(SessionContext):
         """Return the rows of a statement as a DataFrame, read on use. A statement that writes runs at once.
 
         A table name is the table; a dataset name is the table of its segments. ``reader('DATASET', index => 'INDEX')``
-        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, and ``contents``, ``segments``
-        (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for ``fill_latest_at``). Rows
-        are those of the newest version::
+        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, as well as ``contents``,
+        ``segments`` (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for
+        ``fill_latest_at``). Rows are those of the newest version::
 
             client.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/imu/**') LIMIT 5")
 
@@ -236,13 +236,13 @@ class CatalogContext(SessionContext):
         param_values: dict[str, Any] | None = None,
         **named_params: Any,
     ) -> DataFrame:
-        """The same as :meth:`sql`, for statements that the options allow."""
+        """Like :meth:`sql`, for statements that the options allow."""
         return self.sql(query, options, param_values, **named_params)
 
     def _planned(
         self, query: str, options: SQLOptions | None, values: dict[str, Any] | None, named: dict[str, Any]
     ) -> DataFrame:
-        """The frame of a statement; what changes something is done, as far as ``options`` allow it."""
+        """The frame of a statement. If ``options`` allow it, a statement that changes something runs at once."""
         plan = partial(super().sql, query, param_values=values, **named)
         try:
             return plan(options=_READING)
@@ -265,7 +265,7 @@ class CatalogContext(SessionContext):
         return frame if written is None else written
 
     def _written(self, plan: LogicalPlan) -> DataFrame | None:
-        """Write to a table of the catalog if a statement says so, and return the number of rows; else None."""
+        """Execute a write to a table of the catalog, and return the number of rows. None for other statements."""
         if not plan.display().startswith("Dml"):
             return None
         statement: Any = plan.to_variant()
@@ -292,12 +292,12 @@ class CatalogContext(SessionContext):
         return frame_of(pa.table({"count": pa.array([count], pa.uint64())}))
 
     def frame_of(self, entry: TableEntry) -> TableFrame:
-        """The rows of a table, under its present name."""
+        """The rows of a table, under its current name."""
         return TableFrame.of_entry(entry, self._entries)
 
 
 def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
-    """Return the method ``sql`` of a context without holding the context, which holds the result."""
+    """Return the method ``sql`` of a context, with a weak reference to the context, to avoid a cycle."""
     reference = weakref.ref(context)
 
     def execute(text: str) -> DataFrame:
@@ -309,7 +309,7 @@ def _executing(context: CatalogContext) -> Callable[[str], DataFrame]:
 
 
 def _check_stays_inside(refusal: Refusal, query: str) -> None:
-    """Raise ``UnsupportedError`` for a statement that reads or writes files that it names."""
+    """Raise ``UnsupportedError`` for a statement that names files to read or write."""
     if refusal.what == "SetVariable" and any(token.name.endswith("temp_directory") for token in tokens_of(query)):
         raise UnsupportedError("SQL in a catalog cannot write files: SET temp_directory", hint="Set TMPDIR instead.")
     if refusal.what == "CreateExternalTable":
@@ -325,14 +325,14 @@ def _check_stays_inside(refusal: Refusal, query: str) -> None:
 
 
 def is_of_datafusion(error: BaseException) -> bool:
-    """Return whether DataFusion raised an error, or panicked, for a reason that is its own."""
+    """Return whether an error or panic comes from DataFusion itself."""
     if isinstance(error, ChunkmillError | OSError | MemoryError):
         return False
     return type(error) in (Exception, ValueError) or type(error).__name__ == "PanicException"
 
 
 def _of_tables(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method: it returns frames of tables, and raises the errors of the look-up of tables."""
+    """Wrap a method, so that it returns ``TableFrame``s, and raises the errors of table look-ups."""
 
     @wraps(method)
     def wrapper(self: CatalogContext, *args: Any, **kwargs: Any) -> Any:
@@ -357,24 +357,24 @@ for _name in ("table", "from_arrow", "from_pydict", "from_pylist", "from_pandas"
 
 
 class _Entries:
-    """The entries of a catalog by the names that SQL has for them."""
+    """The entries of a catalog by their names in SQL."""
 
     def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str]) -> None:
         self._entries = entries
         self._without = without
 
     def names(self) -> list[TableName]:
-        """Those of all but hidden datasets."""
+        """The SQL names of all entries except hidden datasets."""
         return [_name_of(entry) for entry in self._entries() if entry.kind not in HIDDEN_KINDS]
 
     def names_of_entries(self) -> list[str]:
-        """The names of the entries themselves."""
+        """The names of these entries in the catalog."""
         return [entry.name for entry in self._entries() if entry.kind not in HIDDEN_KINDS]
 
     def named(self, name: TableName) -> DatasetEntry | TableEntry | None:
-        """The entry of a name, or else the only one that differs from it in case alone.
+        """The entry with a name, or else the only entry whose name differs only in case.
 
-        SQL says names without quotes in lower case. A name in quotes may have dots in it.
+        SQL turns names without quotes into lower case. A name in quotes may contain dots.
         """
         all_entries = self._entries()
         entries = {_name_of(entry): entry for entry in all_entries}
@@ -388,13 +388,13 @@ class _Entries:
         return alike[0] if len(alike) == 1 else None
 
     def referred(self, text: str) -> DatasetEntry | TableEntry | None:
-        """The entry that a reference in SQL means, with quotes or without."""
+        """The entry that an SQL reference names, with or without quotes."""
         parts = [part.strip('"') if part.startswith('"') else part.lower() for part in text.split(".")]
         exact = self.named(parts_of(text))
         return exact or self.named(parts_of(".".join(parts)))
 
     def written(self, text: str) -> TableEntry | None:
-        """The table of a reference in SQL, to which rows are written; raises ``UnsupportedError`` for a dataset."""
+        """The table that an SQL reference names as a target of rows. Raises ``UnsupportedError`` for a dataset."""
         entry = self.referred(text)
         if isinstance(entry, DatasetEntry):
             raise UnsupportedError(
@@ -403,7 +403,7 @@ class _Entries:
         return entry
 
     def dataset_of(self, name: str) -> DatasetEntry:
-        """The dataset that a call of ``reader`` names. Raises ``UsageError``, ``NotFoundError``."""
+        """The dataset that a ``reader`` call names. Raises ``UsageError``, ``NotFoundError``."""
         entry = next((entry for entry in self._entries() if entry.name == name), None) or self.referred(name)
         if isinstance(entry, TableEntry):
             raise UsageError(
@@ -415,7 +415,7 @@ class _Entries:
         return entry
 
     def table(self, name: TableName) -> Table | None:
-        """Return what DataFusion reads for a name."""
+        """Return the table that DataFusion reads for a name, or None."""
         entry = self.named(name)
         if entry is None:
             return None
@@ -428,7 +428,7 @@ class _Entries:
 
 
 def _name_of(entry: DatasetEntry | TableEntry) -> TableName:
-    """The name of an entry in SQL; one with other dots than between a catalog, a schema and a table is the table's."""
+    """The name of an entry in SQL. A name that cannot be split at its dots is the table's name."""
     parts = entry.name.split(".")
     if len(parts) > len(TableName._fields) or not all(parts):
         return TableName(DEFAULT_CATALOG, DEFAULT_SCHEMA, entry.name)
@@ -443,7 +443,7 @@ class _Listed(list[str]):
 
 
 class _Tables(SchemaProvider):
-    """The tables of a schema, and those registered in it."""
+    """The tables of a schema, including registered ones."""
 
     def __init__(self, entries: _Entries, catalog: str, schema: str) -> None:
         self._entries = entries
@@ -452,7 +452,7 @@ class _Tables(SchemaProvider):
 
     @property
     def table_names(self) -> _Listed:
-        """The names of all."""
+        """The names of all tables."""
         return _Listed({*self._registered, *(name.table for name in self._entries.names() if name[:2] == self._place)})
 
     def table(self, name: str) -> Table | None:
@@ -464,20 +464,20 @@ class _Tables(SchemaProvider):
         return name in self._registered or self._entries.named(TableName(*self._place, name)) is not None
 
     def register_table(self, name: str, table: Any) -> None:
-        """Add a table of this session alone."""
+        """Add a table to this session only."""
         if self.table_exist(name):
             raise AlreadyExistsError(f"The table {name} already exists")
         self._registered[name] = table
 
     def deregister_table(self, name: str, cascade: bool = True) -> Any:  # noqa: ARG002 (DataFusion's name)
-        """Remove a table of this session. One of the catalog stays."""
+        """Remove a table of this session. A table of the catalog stays."""
         if name not in self._registered and self.table_exist(name):
             raise UsageError(f"'{name}' is an entry of the catalog", hint="Delete it with the client.")
         return self._registered.pop(name, None)
 
 
 class _Schemas(CatalogProvider):
-    """The schemas of a catalog of SQL."""
+    """The schemas of an SQL catalog."""
 
     def __init__(self, entries: _Entries, catalog: str) -> None:
         self._entries = entries
@@ -485,7 +485,7 @@ class _Schemas(CatalogProvider):
         self._schemas: dict[str, Any] = {}
 
     def schema_names(self) -> set[str]:
-        """The names of all that have tables."""
+        """The names of all schemas that have tables."""
         default = {DEFAULT_SCHEMA} if self._catalog == DEFAULT_CATALOG else set()
         names = {name.schema for name in self._entries.names() if name.catalog == self._catalog}
         return names | default | {name for name, schema in self._schemas.items() if not isinstance(schema, _Tables)}
@@ -501,7 +501,7 @@ class _Schemas(CatalogProvider):
         return self._schemas[name]
 
     def register_schema(self, name: str, schema: Any) -> None:
-        """Add a schema of this session alone."""
+        """Add a schema to this session only."""
         self._schemas[name] = schema
 
     def deregister_schema(self, name: str, cascade: bool) -> None:  # noqa: ARG002 (DataFusion's name)
@@ -518,7 +518,7 @@ class _Catalogs(CatalogProviderList):
         self._registered: dict[str, Any] = {}
 
     def catalog_names(self) -> set[str]:
-        """The names of all that have tables."""
+        """The names of all catalogs that have tables."""
         return {DEFAULT_CATALOG, *self._registered, *(name.catalog for name in self._entries.names())}
 
     def catalog(self, name: str) -> Any:
@@ -528,5 +528,5 @@ class _Catalogs(CatalogProviderList):
         return self._catalogs.get(name) or _Schemas(self._entries, name)
 
     def register_catalog(self, name: str, catalog: Any) -> None:
-        """Add a catalog of this session alone."""
+        """Add a catalog to this session only."""
         self._registered[name] = catalog

@@ -37,7 +37,7 @@ class TableBatches:
 
 
 class SegmentScan(ds.Dataset):  # type: ignore[misc]
-    """The segments of a dataset as DataFusion scans them: the columns of its first look, the rows of the last.
+    """The segments of a dataset, which DataFusion scans: columns as of the plan, rows as of the read.
 
     The columns ``without`` are left out.
     """
@@ -57,7 +57,7 @@ class SegmentScan(ds.Dataset):  # type: ignore[misc]
         return self._last[1].schema
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
-        """The columns of a scan, which DataFusion reads when it plans."""
+        """The columns of a scan, for DataFusion's planner."""
         return TableBatches(self.schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_SegmentRows]:  # noqa: A002 (pyarrow's name)
@@ -69,7 +69,7 @@ class SegmentScan(ds.Dataset):  # type: ignore[misc]
         return [_SegmentRows(table.select(schema.names).cast(schema), filter)]
 
     def _rows(self) -> pa.Table:
-        """The table of the newest version, made once for each."""
+        """The segment table of the newest version, cached until the next version."""
         live = self._entry.store_reader().live()
         if self._last is None or self._last[0] is not live:
             table = self._entry.segment_rows()
@@ -101,7 +101,7 @@ class _SegmentRows:
 
 
 class RowScan(ds.Dataset):  # type: ignore[misc]
-    """The rows of a call of ``reader``: the columns of the call, and the segments of the time of the read."""
+    """The rows of a ``reader`` call: columns as of the call, segments as of the read."""
 
     def __init__(self, view: DatasetView, query: Query, executor: str | None) -> None:
         self._view = view
@@ -116,11 +116,11 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> TableBatches:
-        """The columns of a scan, which DataFusion reads when it plans."""
+        """The columns of a scan, for DataFusion's planner."""
         return TableBatches(self._schema, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Sequence[Any]:  # noqa: A002 (pyarrow's name)
-        """The segments of the newest version that may have rows for which the filter is true."""
+        """The segments of the newest version that may have rows that pass the filter."""
         with failing_the_call():
             live = self._view.dataset.store_reader().live()
             if self._last[0] is not live:
@@ -129,7 +129,7 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
         return [_SegmentPart(fragment) for fragment in self._last[1].get_fragments(filter)]
 
     def _answer(self) -> Answer:
-        """The answer of the newest version."""
+        """The query result of the newest version."""
         columns, segments = self._view.queried(self._query)
         if columns.unmatched:
             warnings.warn(columns.unmatched, UnmatchedWarning, stacklevel=2)
@@ -137,7 +137,7 @@ class RowScan(ds.Dataset):  # type: ignore[misc]
 
 
 class _SegmentPart:
-    """A segment's rows by nullable columns."""
+    """A segment's rows with nullable columns."""
 
     def __init__(self, fragment: Any) -> None:
         self._fragment = fragment
@@ -160,13 +160,13 @@ class _SegmentPart:
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    """A schema whose columns may have nulls: DataFusion joins no batches of a union in which only some may."""
+    """The schema with nullable columns: DataFusion cannot join batches of a union if only some are nullable."""
     return pa.schema([field.with_nullable(True) for field in schema], schema.metadata)
 
 
 @contextmanager
 def failing_the_call() -> Iterator[None]:
-    """Keep an error for the call that waits for DataFusion."""
+    """A block whose error is also kept for the call that waits for DataFusion."""
     try:
         yield
     except Exception as error:
@@ -175,7 +175,7 @@ def failing_the_call() -> Iterator[None]:
 
 
 def check_columns_stay(entry: DatasetEntry | TableEntry, before: pa.Schema, now: pa.Schema) -> None:
-    """Raise ``ReadError`` if an entry lacks columns by now that it had when a statement was planned."""
+    """Raise ``ReadError`` if an entry has lost columns since a statement was planned."""
     gone = [field.name for field in before if not _has(now, field)]
     if gone:
         what = "table" if isinstance(entry, TableEntry) else "dataset"
@@ -192,9 +192,9 @@ _POSITIONAL: Final = ARGUMENTS[:2]
 
 
 class ReaderFunction:
-    """The table function ``reader``. Its arguments come as pairs that :meth:`Statement.planned` makes of them.
+    """The table function ``reader``. Its arguments are the pairs that :meth:`Statement.planned` makes.
 
-    ``execute`` gives the rows of a query that is an argument.
+    ``execute`` returns the rows of a query in an argument.
     """
 
     def __init__(self, dataset_of: Callable[[str], DatasetEntry], execute: Callable[[str], Any]) -> None:
@@ -202,7 +202,7 @@ class ReaderFunction:
         self._execute = execute
 
     def __call__(self, *pairs: Any) -> Table:
-        """The table of a call. Raises ``UsageError``, ``TypeError`` and ``NotFoundError`` for its arguments."""
+        """The table of a call. Raises ``UsageError``, ``TypeError`` or ``NotFoundError`` for invalid arguments."""
         with failing_the_call():
             arguments = self._named(pairs)
             name = arguments.get("dataset")
@@ -232,7 +232,7 @@ class ReaderFunction:
 
 
 def _value_of(name: str, expression: Expr) -> Any:
-    """A constant as a value of Python."""
+    """A constant as a Python value."""
     if expression.variant_name() != "Literal":
         raise UsageError(
             f"reader: {name} is not a constant: {expression.canonical_name()}",
@@ -243,7 +243,7 @@ def _value_of(name: str, expression: Expr) -> Any:
 
 
 def _rows_of_query(text: str, execute: Callable[[str], Any]) -> pa.Table:
-    """The rows of a sub-select. DataFusion plans in this thread and may not wait in it, so another one executes it."""
+    """The rows of a sub-select. Another thread executes it, as DataFusion's planner must not wait."""
     call = current_call()
     tables: list[pa.Table] = []
     failed: list[BaseException] = []
@@ -264,7 +264,7 @@ def _rows_of_query(text: str, execute: Callable[[str], Any]) -> pa.Table:
 
 
 def _rows_of(entry: DatasetEntry, arguments: dict[str, Any]) -> RowScan:
-    """The rows of a call of ``reader``."""
+    """The rows of a ``reader`` call."""
     if "index" not in arguments:
         indexes = ", ".join(column.name for column in entry.schema().index_columns())
         raise UsageError(
@@ -315,7 +315,7 @@ def _texts(name: str, value: Any) -> list[str]:
 
 
 def _index_values(value: Any) -> Any:
-    """Index values as :meth:`DatasetView.reader` takes them."""
+    """Index values for :meth:`DatasetView.reader`."""
     if isinstance(value, pa.Table):
         return value if SEGMENT_ID in value.column_names else value.column(0)
     is_map = isinstance(value, list) and value and all(isinstance(item, tuple) for item in value)

@@ -1,9 +1,9 @@
-"""Statements of SQL before DataFusion plans them: their tokens, the arguments of ``reader``, and places for errors.
+"""SQL statements before DataFusion plans them: their tokens, the arguments of ``reader``, and places for errors.
 
-DataFusion parses a named argument of a table function, and then refuses to plan it. So ``index => 'frame'`` of
-``reader`` is passed as the pair ``':index', 'frame'``, and a query in brackets, which DataFusion would plan as one
-value, as its text: ``'query:segments', '(SELECT ...)'``. The statement is divided into tokens for that, as DataFusion
-does it; all that is not an argument of ``reader`` reaches its parser unchanged.
+DataFusion parses named arguments of table functions, but does not plan them. So the argument ``index => 'frame'`` of
+``reader`` is passed as the pair ``':index', 'frame'``. DataFusion would plan a query in brackets as a single value, so
+it is passed as text: ``'query:segments', '(SELECT ...)'``. This module divides the statement into tokens like
+DataFusion. Everything except the arguments of ``reader`` reaches DataFusion's parser unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ..errors import ChunkmillError, NotFoundError, UnsupportedError, UsageError
 
 READER: Final = "reader"
-"""The table function of the rows of a dataset."""
+"""The table function for rows of a dataset."""
 
 _TOKEN: Final = re.compile(
     r"""
@@ -42,7 +42,7 @@ QUERY: Final = "query"
 
 
 class SqlToken(NamedTuple):
-    """A token: ``text``, ``quoted`` (a name), ``word``, ``number`` or ``symbol``; its characters and its place."""
+    """A token: its kind (``text``, ``quoted`` for a name, ``word``, ``number``, ``symbol``), characters and place."""
 
     kind: str
     source: str
@@ -50,12 +50,12 @@ class SqlToken(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The place behind it."""
+        """The place after the token."""
         return self.start + len(self.source)
 
     @property
     def name(self) -> str:
-        """The name that it is, as SQL takes it: without quotes in lower case."""
+        """The token as an SQL name: in lower case, unless it has quotes."""
         if self.kind == "quoted":
             mark = self.source[0]
             return self.source[1:-1].replace(mark * 2, mark)
@@ -63,12 +63,12 @@ class SqlToken(NamedTuple):
 
     @property
     def is_name(self) -> bool:
-        """Return whether it may be a name."""
+        """Whether the token may be a name."""
         return self.kind in ("quoted", "word")
 
 
 def tokens_of(text: str) -> list[SqlToken]:
-    """The tokens of a statement without spaces and comments; those before a comment or quote that does not end.
+    """The tokens of a statement, without spaces and comments, up to a comment or quote without an end.
 
     >>> [token.source for token in tokens_of("select 'it''s' /* a /* b */ */ -- c")]
     ['select', "'it''s'"]
@@ -111,9 +111,9 @@ class Statement:
         self._edits: list[_Edit] = []
 
     def planned(self, arguments: Sequence[str]) -> str:
-        """The statement for DataFusion, whose calls of ``reader`` have pairs of names and values.
+        """The statement for DataFusion, in which ``reader`` calls have pairs of names and values.
 
-        Raises ``UsageError`` for a name that is none of ``arguments``.
+        Raises ``UsageError`` for a name that is not in ``arguments``.
         """
         self._edits = sorted(self._edits_of_readers(arguments))
         return self._edited()
@@ -126,7 +126,7 @@ class Statement:
         return "".join([*parts, self.text[place:]])
 
     def place(self, line: int, column: int) -> str:
-        """Words for a place of the planned statement, which counts from 1, in the user's."""
+        """Text with the place in the user's statement for a line and column, from 1, of the planned statement."""
         lines = self._edited().split("\n")
         offset = sum(len(some) + 1 for some in lines[: line - 1]) + column - 1
         moved = 0
@@ -141,7 +141,7 @@ class Statement:
         return self._place_at(offset - moved)
 
     def place_of(self, *names: str) -> str:
-        """Words for the place of a name, or of names with dots between them; empty unless it occurs exactly once."""
+        """Text with the place of a name, or of names joined by dots; empty unless it occurs exactly once."""
         count, places = len(names), []
         only = [token for token in self.tokens if token.source != "."]
         for at in range(len(only) - count + 1):
@@ -157,7 +157,7 @@ class Statement:
     # --- calls of reader
 
     def _edits_of_readers(self, names: Sequence[str]) -> Iterator[_Edit]:
-        inside = 0  # calls within a query that is an argument are those of its text
+        inside = 0  # calls in a query argument stay part of its text
         for at in range(len(self.tokens) - 1):
             if self.tokens[at].start >= inside and self._is_reader(at):
                 token = self.tokens[at]
@@ -171,14 +171,14 @@ class Statement:
                         yield edit
 
     def _edits_of(self, argument: Sequence[SqlToken]) -> Iterator[_Edit]:
-        """The edits by which an argument becomes a pair; a value that is a name, or a query, becomes text."""
+        """The edits that turn an argument into a pair, and a value that is a name or a query into text."""
         name, value = "", argument
         if _is_named(argument):
             name, value = argument[0].name, argument[2:]
         start = value[0].start if value else argument[1].end
         text = _text_of(value)
         if value and _is_query(value):
-            text = re.sub(r"\S", " ", self.text[:start]) + self.text[start : value[-1].end]  # places stay as they are
+            text = re.sub(r"\S", " ", self.text[:start]) + self.text[start : value[-1].end]  # keeps places valid
         kind = QUERY if value and _is_query(value) else ""
         yield _Edit(argument[0].start, start, f"{_as_text(f'{kind}:{name}')}, ")
         if text is not None:
@@ -192,7 +192,7 @@ class Statement:
         )
 
     def _is_reader(self, at: int) -> bool:
-        """Return whether a call of ``reader`` as a table begins there, and not a list of columns with such a name."""
+        """Return whether token ``at`` begins a ``reader`` call as a table, and not a named list of columns."""
         tokens = self.tokens
         if not tokens[at].is_name or tokens[at].name != READER or tokens[at + 1].source != "(":
             return False
@@ -204,7 +204,7 @@ class Statement:
         return after[:1] != ["as"] or after[1:] not in (["("], ["materialized"], ["not"])
 
     def _arguments(self, at: int) -> list[list[SqlToken]]:
-        """The tokens of each argument of a call; ``at`` is that behind its bracket."""
+        """The tokens of each argument of a call; ``at`` is the first token in its brackets."""
         arguments: list[list[SqlToken]] = [[]]
         depth = 0
         for token in self.tokens[at:]:
@@ -238,7 +238,7 @@ def _is_query(value: Sequence[SqlToken]) -> bool:
 
 
 def _text_of(value: Sequence[SqlToken]) -> str | None:
-    """The text that a value is which is a name, perhaps with dots; None for another one."""
+    """The text of a value that is a name, perhaps with dots; None for another value."""
     is_path = len(value) % 2 == 1 and all(
         token.source == "." if number % 2 else token.is_name for number, token in enumerate(value)
     )
@@ -255,13 +255,13 @@ def _as_text(value: str) -> str:
 # --- errors
 
 _LONGEST: Final = 400
-"""Characters of what DataFusion says."""
+"""The most characters of a DataFusion message."""
 _KINDS: Final = re.compile(
     r"^(?:DataFusion error: |Error during planning: |This feature is not implemented: |Schema error: |SQL error: "
     r"|Execution error: |Arrow error: |External error: |Exception: |Internal error: |Optimizer rule '\w+' failed\s+"
     r"|caused by\s+|type_coercion\s+|Analyzer rule '\w+' failed\s+|Invalid or Unsupported Configuration: )+"
 )
-"""What DataFusion writes before a message."""
+"""Prefixes that DataFusion adds to messages."""
 _NO_TABLE: Final = re.compile(
     r"table '(.+)' not found|No table named '(.+)'|failed to resolve (?:schema|catalog): ([^\"]+)"
 )
@@ -274,7 +274,7 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _PARSER: Final = re.compile(r'^(?:\w+\()?"?(.*?)"?\)?$', re.DOTALL)
 _AT: Final = re.compile(r" at Line: (\d+), Column: (\d+)")
 _ANYWHERE: Final = re.compile(r", errors: .*|Error during planning: |Internal error: ", re.DOTALL)
-"""What it writes within one, that says nothing more."""
+"""Parts of a message without information."""
 _PYTHON: Final = re.compile(r"Python error PyErr \{ type: .*?, value: \w+\([\"'](.*)[\"']\), traceback: ", re.DOTALL)
 _REFUSED: Final = re.compile(r"(DDL|DML|Statement) not supported: (.+)")
 _UNNAMED: Final = re.compile(r'"?reader\(\)"?')
@@ -282,20 +282,20 @@ _BUG: Final = "This issue was likely caused by a bug in DataFusion"
 
 
 class Refusal(NamedTuple):
-    """A statement that options refuse: its ``group``, which is DDL, DML or Statement, and what it is, such as COPY."""
+    """A statement that options refuse: its ``group`` (DDL, DML or Statement), and its kind, such as COPY."""
 
     group: str
     what: str
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """Return what an error says that options refuse; None for another error."""
+    """Return the refused statement that an error names, or None for another error."""
     found = _REFUSED.search(str(error))
     return None if found is None else Refusal(found[1], found[2].strip())
 
 
 def explained(error: BaseException, statement: Statement | None = None, entries: Sequence[str] = ()) -> ChunkmillError:
-    """Return the error of chunkmill for one of DataFusion: with names that may be meant, and the place if it is known.
+    """Return chunkmill's error for a DataFusion error, with similar names, and the place if known.
 
     ``entries`` are the names of the entries that SQL may name.
     """
@@ -334,7 +334,7 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
 
 
 def _no_entry(reference: str, statement: Statement | None, entries: Sequence[str]) -> NotFoundError:
-    """The error for a table that is not there; ``reference`` is as DataFusion writes it."""
+    """The error for a missing table; ``reference`` is its name in DataFusion's message."""
     name = reference.strip("'\"").removeprefix("datafusion.").removeprefix("public.").strip('"')
     place = ""
     if statement is not None:
@@ -343,7 +343,7 @@ def _no_entry(reference: str, statement: Statement | None, entries: Sequence[str
 
 
 def no_entry(name: str, entries: Sequence[str], what: str, place: str = "") -> NotFoundError:
-    """The error for an entry that is not there, with names of those like it."""
+    """The error for a missing entry, with similar names."""
     close = difflib.get_close_matches(name, entries, 3) or [
         entry for entry in entries if entry.lower() == name.lower() or entry.lower().endswith(f".{name.lower()}")
     ]
@@ -357,13 +357,13 @@ def no_entry(name: str, entries: Sequence[str], what: str, place: str = "") -> N
 
 
 def reference_of(name: str) -> str:
-    """An entry's name as SQL takes it."""
+    """An entry's name in SQL, with quotes if needed."""
     parts = name.split(".")
     return name if len(parts) < 4 and all(map(_PLAIN.fullmatch, parts)) else _quoted(name)
 
 
 def _no_field(reference: str, rest: str, statement: Statement | None) -> UsageError:
-    """The error for a column that is not there; ``rest`` is what DataFusion says of existing ones."""
+    """The error for a missing column; ``rest`` is the part of DataFusion's message about existing columns."""
     paths = _paths(reference)
     parts = paths[0] if paths else [reference]
     place = "" if statement is None else statement.place_of(*parts) or statement.place_of(parts[-1])
@@ -393,13 +393,13 @@ def _no_field(reference: str, rest: str, statement: Statement | None) -> UsageEr
 
 
 def _quoted(name: str) -> str:
-    """A column's name as SQL takes it."""
+    """A column's name in SQL, with quotes if needed."""
     escaped = name.replace('"', '""')
     return name if _PLAIN.fullmatch(name) else f'"{escaped}"'
 
 
 def _paths(text: str) -> list[list[str]]:
-    """Names with dots between them that commas divide, as DataFusion writes them.
+    """The comma-separated names of a DataFusion message, each split at its dots.
 
     >>> _paths('r.a, "reader()"."/imu:x"')
     [['r', 'a'], ['reader()', '/imu:x']]

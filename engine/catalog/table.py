@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..tables import Table
 
 _UPSERTS: Final = "_upserts"
-"""The folder in a table's own in which it is said who merges rows, where Lance cannot tell."""
+"""The folder in a table's folder for the lease with which catalog clients upsert one at a time."""
 _LONGEST_TURN: Final = 120.0
 _VERSION: Final = b"sorbet:version"
 _DATAFUSION_OF_LANCE: Final = "54"
@@ -55,8 +55,8 @@ _DATAFUSION_OF_LANCE: Final = "54"
 class TableEntry(Entry, TableVersions, TableCuration):
     """A table of a catalog.
 
-    Each write is one commit: readers see all of it or nothing. Other processes may write to the same table, by a
-    catalog or by Lance itself; the next read sees their rows. :meth:`at` returns an earlier version.
+    Each write is one commit: readers see all of it or nothing. Other processes may write to the same table, through a
+    catalog or Lance itself; the next read sees their rows. :meth:`at` returns an earlier version.
     """
 
     @property
@@ -72,8 +72,8 @@ class TableEntry(Entry, TableVersions, TableCuration):
         Parameters
         ----------
         version
-            The number of a version; a tag; or a time, which selects its newest version: a datetime (by default in UTC),
-            a ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
+            A version number; a tag; or a time, for the version that was newest then: a datetime (by default in UTC), a
+            ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         return spark_frame_of(self._table(), self.snapshot())
 
     def spark_rows(self) -> TableTasks:
-        """The rows of the present newest version, for a Spark data source."""
+        """The rows of the newest version, for a Spark data source."""
         return TableTasks.of_version(self._table(), self.snapshot())
 
     def computed(self, *, udf_modules: Collection[str] = (), executor: str | None = None) -> Table:
@@ -352,9 +352,9 @@ class TableEntry(Entry, TableVersions, TableCuration):
         return snapshot
 
     def __datafusion_table_provider__(self, session: Any = None) -> object:
-        """The table as DataFusion takes it from other libraries, where Lance was built for the same DataFusion.
+        """The table in DataFusion's interface for other libraries, if Lance was built for the installed DataFusion.
 
-        Raises ``UnsupportedError`` if it was not: another DataFusion would read its memory wrongly.
+        Otherwise raises ``UnsupportedError``: another DataFusion would misread Lance's memory.
         """
         version = importlib.metadata.version("datafusion")
         if version.partition(".")[0] != _DATAFUSION_OF_LANCE:
@@ -404,7 +404,7 @@ _MOST_TASKS: Final = 1024
 
 @dataclass(frozen=True)
 class TableJob:
-    """The function of a Spark task that reads the rows of some fragments in Spark's form. It pickles."""
+    """The picklable function of a Spark task that returns the rows of some fragments in Spark's types."""
 
     table: LanceTable
     version: int
@@ -423,13 +423,13 @@ class TableJob:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The function of a Spark task that gives rows that are held, in Spark's form. It pickles."""
+    """The picklable function of a Spark task that returns rows from memory in Spark's types."""
 
     rows: pa.Table
     schema: pa.Schema
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """All of them: there is one task."""
+        """All rows: there is one task."""
         del index
         for batch in self.rows.to_batches():
             columns = [spark_array(c, field.type) for c, field in zip(batch.columns, self.schema, strict=True)]
@@ -437,7 +437,7 @@ class HeldRows:
 
 
 class TableTasks(NamedTuple):
-    """Rows for Spark: their columns, the function of a task, and the number of tasks."""
+    """Rows for Spark: columns, the function of a task, and the number of tasks."""
 
     columns: pa.Schema
     job: TableJob | HeldRows
@@ -457,21 +457,21 @@ class TableTasks(NamedTuple):
 
 
 def spark_frame_of(table: LanceTable, snapshot: TableSnapshot) -> SparkFrame:
-    """The rows of a version as a lazy DataFrame of Spark, in types that Spark has."""
+    """The rows of a version as a lazy Spark DataFrame, in types that Spark supports."""
     rows = TableTasks.of_version(table, snapshot)
     return stage_of(running_session(), rows.job, range(rows.num_tasks + 1), spark_schema(rows.columns))
 
 
 @dataclass(frozen=True)
 class WriteRows:
-    """The function of a Spark task that writes the rows of a partition as fragments of a table. It pickles."""
+    """The picklable function of a Spark task that writes the rows of a partition as fragments of a table."""
 
     table: LanceTable
     schema: pa.Schema
     replacing: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-        """Write the rows, and return the facts on each fragment that its commit needs."""
+        """Write the rows, and yield for each fragment the data that its commit needs."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
@@ -488,7 +488,7 @@ class WriteRows:
 def write_frame(table: LanceTable, frame: SparkFrame, *, replacing: bool) -> None:
     """Append the rows of a DataFrame, or replace all rows by them: tasks write, one commit publishes.
 
-    Raises as :meth:`TableEntry.append` does, and a transient ``WriteError`` if others replace the table meanwhile.
+    Raises the errors of :meth:`TableEntry.append`; a transient ``WriteError`` if others replace the table meanwhile.
     """
     version, schema = table.version_and_schema()
     rows = TableRows(arrow_of(frame.schema), [], converted=True)
@@ -514,11 +514,11 @@ ENTRIES_SCHEMA: Final = pa.schema(
 
 
 class EntriesTable(TableEntry):
-    """The table of all entries, hidden ones included. The catalog makes it when it is read."""
+    """The table of all entries, including hidden ones. The catalog generates it for each read."""
 
     @property
     def storage_url(self) -> str:
-        """Empty, as the table is stored nowhere."""
+        """Empty, as the table is not stored."""
         return ""
 
     def arrow_schema(self) -> pa.Schema:
@@ -526,15 +526,15 @@ class EntriesTable(TableEntry):
         return ENTRIES_SCHEMA
 
     def reader(self) -> datafusion.DataFrame:
-        """The rows of the table, as of now, as a DataFrame of DataFusion."""
+        """The current rows of the table as a DataFusion DataFrame."""
         return frame_of(self.rows())
 
     def to_arrow_reader(self) -> pa.RecordBatchReader:
-        """The rows of the table, as of now."""
+        """The current rows of the table."""
         return self.rows().to_reader()
 
     def append(self, batches: Any = None, **named_params: Any) -> NoReturn:  # noqa: ARG002 (as others have it)
-        """Raise ``UsageError``: its rows follow from the catalog."""
+        """Raise ``UsageError``: the catalog generates the rows."""
         self._refuse()
 
     overwrite = upsert = update_rows = append
@@ -549,25 +549,25 @@ class EntriesTable(TableEntry):
         """Do nothing: the table has no stored data."""
 
     def spark_rows(self) -> TableTasks:
-        """All rows, as of now, for a data source of Spark."""
+        """All current rows, for a Spark data source."""
         return TableTasks.of_rows(self.rows())
 
     def rows(self) -> pa.Table:
-        """All rows, as of now."""
+        """All current rows."""
         return entries_table(self._log.read())
 
     def _refuse(self) -> NoReturn:
         raise UsageError(f"'{self.name}' is the catalog's own table, which cannot be written")
 
     def __datafusion_table_provider__(self, session: Any = None) -> object:
-        """Raise ``UnsupportedError``: it is no table of Lance."""
+        """Raise ``UnsupportedError``: this is not a Lance table."""
         raise UnsupportedError(
             "the table of entries is not a Lance table", hint="Use its reader(), or its name in client.ctx."
         )
 
 
 def entries_table(version: CatalogVersion) -> pa.Table:
-    """The entries of a version of a catalog as rows of ``__entries``."""
+    """The entries of a catalog version as rows of ``__entries``."""
     rows = list(version.all_rows())
     columns = [
         pa.array([row.id.as_bytes() for row in rows], pa.binary(16)),

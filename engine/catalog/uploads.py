@@ -1,4 +1,4 @@
-"""Uploads of clients: stored in a folder of the catalog, whole or in parts, and registered from there."""
+"""Files that clients upload, whole or in parts, to a folder of the catalog, to register them there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_TABLE: Final = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
-"""The keys of the files of Lance's tables."""
+"""The keys of files of Lance tables."""
 _OF_LANCE: Final = (".lance", ".manifest", ".idx")
 _END_OF_LANCE: Final = b"LANC"
 _SYNCED: Final = 64 * MIB
@@ -45,7 +45,7 @@ class Uploads:
         self.folder = catalog / _UPLOADS
 
     def place(self, key: str) -> Path:
-        """The path of a file, now or later. Raises ``UsageError`` for an invalid key."""
+        """The path of an existing or future file. Raises ``UsageError`` for an invalid key."""
         names = key.split("/")
         if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or max(map(len, names)) > _LONGEST_NAME:
             raise UsageError(
@@ -55,14 +55,14 @@ class Uploads:
         return self.folder.joinpath(*names)
 
     def begin(self, key: str, size: int | None = None) -> NewUpload:
-        """Open a file to write. Nobody sees it until it is complete.
+        """Open a file to write. It is visible only when it is complete.
 
         Raises
         ------
         AlreadyExistsError
             There is such a file.
         NoSpaceError
-            The disk has no place for ``size`` bytes.
+            The disk has no space for ``size`` bytes.
         WriteError
             It cannot be written.
         """
@@ -73,9 +73,9 @@ class Uploads:
             return NewUpload(folder / f".{uuid.uuid4().hex}{DRAFT}", place, key)
 
     def with_space_for(self, size: int | None) -> Path:
-        """Create the folder of uploads, and return it. Raises ``NoSpaceError`` if so many bytes don't fit."""
+        """Create the folder of uploads, and return it. Raises ``NoSpaceError`` if ``size`` bytes don't fit."""
         with writing(str(self.folder)):
-            if not self.folder.is_dir():  # nor is the catalog there before its first entry
+            if not self.folder.is_dir():  # the catalog's folder may also be missing
                 self.folder.mkdir(parents=True, exist_ok=True)
                 for folder in self.folder.parents[:2]:
                     sync_folder(folder)
@@ -99,9 +99,9 @@ def _exists() -> AlreadyExistsError:
 
 
 def _check_content(key: str, draft: Path) -> None:
-    """Raise ``UsageError`` for a file that is neither an RRD nor one of a table of Lance.
+    """Raise ``UsageError`` for a file that is neither an RRD nor a file of a Lance table.
 
-    What a table's files say is looked at when the table is registered, and each time that it is opened.
+    The content of a table's files is checked when the table is registered, and each time it is opened.
     """
     with draft.open("rb") as file:
         head = file.read(len(_END_OF_LANCE))
@@ -119,7 +119,7 @@ def _check_content(key: str, draft: Path) -> None:
 class NewUpload:
     """A file that is being uploaded; end it by :meth:`publish` or :meth:`discard`.
 
-    One with a ``key`` is published only if it is an RRD, or a file of a table of Lance.
+    A file with a ``key`` is published only if it is an RRD, or a file of a Lance table.
     """
 
     def __init__(self, draft: Path, place: Path, key: str | None = None) -> None:
@@ -131,14 +131,14 @@ class NewUpload:
         self._unsynced = 0
 
     def write(self, data: bytes) -> None:
-        """Append to it. Raises ``WriteError``."""
+        """Append to the file. Raises ``WriteError``."""
         with writing(str(self._place)):
             left = memoryview(data)
             while left:
                 left = left[self._file.write(left) :]
             self.size += len(data)
             self._unsynced += len(data)
-            if self._unsynced > _SYNCED:  # now and then, so that the end is not long to wait for
+            if self._unsynced > _SYNCED:  # at intervals, so that the last sync is short
                 self._unsynced = 0
                 os.fdatasync(self._file.fileno())
             reach("upload.draft", self._draft)
@@ -149,13 +149,13 @@ class NewUpload:
         Raises
         ------
         AlreadyExistsError
-            The name is taken by now.
+            The name is now taken.
         UsageError
-            It is none of the files that are taken.
+            The file is neither an RRD nor a file of a Lance table.
         CommitUnknownError
-            It has its name, and it is not known whether that outlives a crash.
+            The file has its name, but a crash may undo this.
         WriteError
-            It cannot be written, and has no name.
+            The file cannot be written, and does not have its name.
         """
         with writing(str(self._place)):
             os.fsync(self._file.fileno())
@@ -165,7 +165,7 @@ class NewUpload:
                 _check_content(self._key, self._draft)
             self._place.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(self._draft, self._place)  # as a rename, but it replaces nothing
+                os.link(self._draft, self._place)  # unlike a rename, it replaces nothing
             except FileExistsError as error:
                 raise _exists() from error
         try:
@@ -184,7 +184,7 @@ class NewUpload:
         reach("upload.done")
 
     def discard(self) -> None:
-        """Remove all of it, unless it was published."""
+        """Remove the file, unless it was published."""
         self._file.close()
         self._draft.unlink(missing_ok=True)
 
@@ -207,45 +207,45 @@ class NewPart(NewUpload):
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
-        """Append to it. Raises ``WriteError``."""
+        """Append to the file. Raises ``WriteError``."""
         super().write(data)
         self._digest.update(data)
 
     def publish(self) -> None:
-        """Give it its name. Raises ``CommitUnknownError`` or ``WriteError``."""
+        """Give the part its name. Raises ``CommitUnknownError`` or ``WriteError``."""
         self._place = _place(self._draft.parent, self._upload, self._number, self.etag)
         try:
             super().publish()
         except AlreadyExistsError:
-            return  # the same bytes came before
+            return  # the same bytes were uploaded before
 
 
 class UploadParts:
-    """The parts of an upload; a number in hex digits identifies it."""
+    """The parts of an upload, which a number in hex digits identifies."""
 
     def __init__(self, uploads: Uploads, upload: str) -> None:
         self._uploads = uploads
         self._upload = upload
 
     def begin(self, number: int, size: int | None = None) -> NewPart:
-        """Open a part to write, of so many bytes if known. Raises ``NoSpaceError`` or ``WriteError``."""
+        """Open a part to write; ``size`` is its bytes, if known. Raises ``NoSpaceError`` or ``WriteError``."""
         folder = self._uploads.with_space_for(size)
         with writing(str(folder)):
             return NewPart(folder / f".{uuid.uuid4().hex}{DRAFT}", self._upload, number)
 
     def join(self, key: str, etags: Mapping[int, str], size: int | None, most: int, check: Callable[[], None]) -> None:
-        """Join the parts in the order of their numbers into the file, and remove them; ``check`` may stop it.
+        """Join the parts, in the order of their numbers, into the file, and remove the parts; ``check`` may stop this.
 
-        It has ``size`` bytes if that is known, and no more than ``most``.
+        The file must have ``size`` bytes, if known, and at most ``most``.
 
         Raises
         ------
         AlreadyExistsError
             There is such a file.
         UsageError
-            A part is missing, or they have other sizes together.
+            A part is missing, or the sum of the sizes is wrong.
         NoSpaceError, CommitUnknownError, WriteError
-            The file cannot be written, or nobody knows.
+            The file cannot be written, or the outcome is unknown.
         """
         if list(etags) != list(range(1, len(etags) + 1)) or not etags:
             raise UsageError(f"the parts of an upload are numbered from 1, in order, not {list(etags)[:20]}")

@@ -1,7 +1,7 @@
-"""The catalog by the names of Rerun 0.27: a face over that of today, with the parameters and return types of then.
+"""The catalog API of Rerun 0.27, with its names, parameters and return types, on top of the current API.
 
-Each object holds one of today's, and asks it. Methods that ``today`` makes differ in their name alone, or in names of
-parameters; the others give something else than those of today.
+Each object calls a current object. Methods that ``today`` makes differ from current methods only in names of methods
+and parameters; the other methods also return something else.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _STATUS: Final = pa.schema(
 
 
 def today(new: Callable[Concatenate[Any, P], R], doc: str, **parameters: str) -> Callable[Concatenate[Any, P], R]:
-    """Return a method of an entry that asks ``new`` of the entry of today that it holds; see :func:`older`."""
+    """Return a method of an entry that calls ``new`` of the current entry in it; see :func:`older`."""
     return older(new, doc=doc, within="_entry", **parameters)
 
 
@@ -178,7 +178,7 @@ class DataFusionTable:
 
 
 def with_partition_ids(frame: datafusion.DataFrame) -> datafusion.DataFrame:
-    """Return a frame with segment ids under the name that they had."""
+    """Return a frame whose segment ids have their name of 0.27."""
     return frame.with_column_renamed(SEGMENT_ID, PARTITION_ID)
 
 
@@ -229,7 +229,7 @@ class Task:
 
 
 class Tasks:
-    """The tasks of a call of ``register_batch`` or ``register_prefix``: one task for all files."""
+    """The tasks of a ``register_batch`` or ``register_prefix`` call: one task for all files."""
 
     def __init__(self, handle: RegistrationHandle) -> None:
         self._tasks = (Task(handle),)
@@ -240,7 +240,7 @@ class Tasks:
             task.wait(timeout_secs)
 
     def status_table(self) -> DataFusionTable:
-        """One row for each task, with its present state: ``exec_status`` is ``pending``, ``success`` or ``failed``."""
+        """One row for each task, with its current state: ``exec_status`` is ``pending``, ``success`` or ``failed``."""
         rows = [task.status() for task in self._tasks]
         return DataFusionTable("tasks", frame_of(pa.Table.from_pylist(rows, _STATUS)))
 
@@ -262,8 +262,8 @@ class Tasks:
 class DataframeQueryView(RowView):
     """Rows of a dataset by an index. It is immutable: each method returns a new view.
 
-    Filters select rows of logged values. :meth:`fill_latest_at` fills the remaining rows, also with values from outside
-    the filters. A later filter replaces an earlier one of the same kind; the three filters of ranges are one kind.
+    Filters select rows of logged values. :meth:`fill_latest_at` fills the selected rows, also with values from other
+    rows. A later filter replaces an earlier one of the same kind; the three range filters are one kind.
     :meth:`using_index_values` overrides all other filters of rows.
     """
 
@@ -358,7 +358,7 @@ class DatasetEntry(Entry):
         start: datetime | timedelta | int | None = None,
         end: datetime | timedelta | int | None = None,
     ) -> str:
-        """The URL of a partition, or with a ``timeline`` of a range in it: ticks, nanoseconds, times or durations.
+        """The URL of a partition, or, with ``timeline``, of a range in it, in ticks, nanoseconds, times or durations.
 
         Raises
         ------
@@ -424,7 +424,7 @@ class DatasetEntry(Entry):
         TimeoutError
             The registration takes longer. It continues.
         ValueError
-            It cannot be registered; the message says why.
+            The recording cannot be registered; the message has the reason.
         """
         return self._registered([recording_uri], [recording_layer]).wait(timeout_secs).segment_ids[0]
 
@@ -580,7 +580,7 @@ class CatalogClient:
     # --- lists
 
     def entries(self) -> datafusion.DataFrame:
-        """One row for each entry, including hidden ones: ``id``, ``name``, ``entry_kind``, and when it changed."""
+        """One row for each entry, including hidden ones: ``id``, ``name``, ``entry_kind``, and its times of change."""
         return self._catalog.get_table("__entries").reader()
 
     def datasets(self) -> datafusion.DataFrame:
@@ -636,7 +636,7 @@ class CatalogClient:
         LookupError
             There is no such dataset. The error is a ``NotFoundError``.
         ValueError
-            Not exactly one of them is given.
+            Both are given, or neither.
         """
         return DatasetEntry(self, self._catalog.get_dataset(name, id=id))
 

@@ -1,6 +1,6 @@
-"""Answers of queries as frames of DataFusion and Spark.
+"""Query results as DataFrames of DataFusion and Spark.
 
-The names below are loaded when they are first used, so that DataFusion is not imported before a frame is made.
+Each name below is loaded on first use, so that DataFusion is imported only with the first frame.
 """
 
 from ..lazy_names import lazy_names

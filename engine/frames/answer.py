@@ -1,7 +1,7 @@
-"""The answer of a query, given to DataFusion as a dataset of segments; its executions, and the calls that wait.
+"""A query result as a dataset of segments for DataFusion; its executions, and the user calls that wait for rows.
 
-Columns and filters that DataFusion pushes down and pyarrow can express are answered exactly. DataFusion applies filters
-on components again; everything else it evaluates above.
+The scan applies columns and filters that DataFusion pushes down and pyarrow can express. DataFusion applies filters on
+components again, and evaluates everything else above the scan.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .plan import RowRequest, SegmentShare, Unit, needed_bytes, stored_bytes, ta
 
 
 class Rows(Protocol):
-    """The rows of the segments of an execution, by whoever reads them."""
+    """The rows of an execution's segments, from any executor."""
 
     def rows(self, segment: int) -> Iterator[pa.RecordBatch]:
         """The rows of a segment."""
         ...
 
     def close(self) -> None:
-        """End what runs, and remove all files."""
+        """End running tasks, and remove all files."""
         ...
 
 
 class Execution:
-    """An execution. It reads nothing before rows are requested."""
+    """An execution. It starts to read when rows are requested."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Execution:
         self._is_closed = False
 
     def rows(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment, with the columns ``names``; of one that is not there, none."""
+        """The rows of a segment, with the columns ``names``; no rows for a missing segment."""
         rows = self._unmeasured(segment, names)
         return rows if self._measured is None else self._measured.stream(segment, names, rows)
 
     @property
     def is_here(self) -> bool:
-        """Whether it is known that this process reads."""
+        """Whether this process is known to be the reader."""
         return isinstance(self._rows, LocalRows)
 
     def _unmeasured(self, segment: int, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -77,7 +77,7 @@ class Execution:
             raise SessionError("the rows of a query were requested after its end", hint="Run the query again.")
 
     def close(self) -> None:
-        """End what runs, and remove all files."""
+        """End running tasks, and remove all files."""
         self._is_closed = True
         if self._measured is not None:
             self._measured.stop()
@@ -88,7 +88,7 @@ class Execution:
             self._measured.close()
 
     def _chosen(self, names: tuple[str, ...] | None) -> Rows:
-        """The reader, chosen once: all segments are read with the same columns."""
+        """The reader, chosen once, as all segments are read with the same columns."""
         with self._lock:
             self._check()
             if self._rows is None:
@@ -99,9 +99,9 @@ class Execution:
 def rows_of(
     segments: Sequence[Unit], request: RowRequest, options: RunOptions, measured: MeasuredScan | None = None
 ) -> Rows:
-    """The rows of segments, read by the executor of ``options``, or by the first process that has them."""
+    """The rows of segments, read by the executor of ``options``. Without one, the number of bytes decides."""
     stored = stored_bytes(segments)
-    # all that is stored may be little enough: then no manifest is read for it
+    # if even all stored bytes are few, no manifest is read to count the needed ones
     executor = query_executor(options.executor, lambda: int(stored.sum()))
     if executor == "inline":
         return LocalRows(segments, request)
@@ -126,17 +126,17 @@ class LocalRows:
         return SegmentShare(self._segments[segment]).batches(self._request)
 
     def close(self) -> None:
-        """Nothing: what is not taken is not read."""
+        """Do nothing: rows are read only when they are taken."""
 
 
 T = TypeVar("T")
 
 _LONGEST_STOP: Final = 10.0
-"""Seconds that an interrupted call may take to end before it is left to itself."""
+"""The most seconds to wait for the end of an interrupted call."""
 
 
 class UserCall:
-    """A call by the user: its executions and its first read error, because DataFusion keeps only the text of errors."""
+    """A call by the user: its executions and its first read error, as DataFusion keeps only the text of errors."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -161,7 +161,7 @@ class UserCall:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Raise the first read error instead of DataFusion's error."""
+        """A block that raises the first read error in place of DataFusion's error."""
         try:
             yield
         except (ChunkmillError, StopIteration, StopAsyncIteration):
@@ -205,7 +205,7 @@ class UserCall:
         waiting = _Waiting(self, work)
         waiter = self._waiter or _Waiter()
         waiter.run(partial(contextvars.copy_context().run, waiting.run))
-        if self._holders:  # a stream asks again
+        if self._holders:  # a stream calls again
             self._waiter = waiter
         else:
             waiter.end()
@@ -220,31 +220,31 @@ class UserCall:
         return waiting.results[0]
 
     def _reads_here(self) -> bool:
-        """Return whether it is known of all executions that this process reads."""
+        """Return whether this process is known to be the reader of all executions."""
         with self._lock:
             return bool(self._executions) and all(execution.is_here for execution in self._executions)
 
 
 class _Waiter:
-    """A thread that does work, one piece after another, until it is ended. A stream has one for all its batches."""
+    """A thread that runs functions one after another, until :meth:`end`. A stream uses one for all batches."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         threading.Thread(target=_do_all, args=(self._work,), name="chunkmill-query", daemon=True).start()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Let it do this when it has done what it was given before."""
+        """Run ``work`` in the thread, after the functions before it."""
         self._work.put(work)
 
     def end(self) -> None:
-        """Let it end after that."""
+        """End the thread when its functions have run."""
         self._work.put(None)
 
 
 def _do_all(work: SimpleQueue[Callable[[], None] | None]) -> None:
     while (function := work.get()) is not None:
         function()
-        del function  # or it holds the last batch until the next call
+        del function  # else it keeps the last batch in memory until the next call
 
 
 class _Waiting(Generic[T]):
@@ -271,7 +271,7 @@ class _Thread(threading.local):
 
 
 class _Calls:
-    """The calls that are going on, by their threads."""
+    """The active calls, by their threads."""
 
     def __init__(self) -> None:
         self._thread = _Thread()
@@ -291,11 +291,11 @@ class _Calls:
                 self._active.remove(call)
 
     def of_thread(self) -> UserCall | None:
-        """The call of this thread, if it is in one."""
+        """The call of this thread, or None."""
         return self._thread.call
 
     def current(self) -> UserCall | None:
-        """The call of this thread; DataFusion 52 plans some in threads of its own: then the one that there is."""
+        """The call of this thread, or else (DataFusion 52 has threads of its own) the only active call."""
         with self._lock:
             distinct = {id(call): call for call in self._active}
         only = next(iter(distinct.values())) if len(distinct) == 1 else None
@@ -306,12 +306,12 @@ _calls = _Calls()
 
 
 def calling(call: UserCall) -> AbstractContextManager[None]:
-    """Make this the current call of the thread during the block, because DataFusion plans in the calling thread."""
+    """A block in which this is the current call of the thread, as DataFusion plans in the calling thread."""
     return _calls.entered(call)
 
 
 def outer_call() -> UserCall | None:
-    """The call that this thread is in, if it is in one: what it calls in turn is part of it."""
+    """The call of this thread, or None. Inner calls are part of it."""
     return _calls.of_thread()
 
 
@@ -337,13 +337,13 @@ class Answer(ds.Dataset):  # type: ignore[misc]
         return self.columns.arrow
 
     def scanner(self, columns: Sequence[str] | None = None, **_: Any) -> _Scan:
-        """The columns of a scan, which DataFusion requests when it plans."""
+        """The columns of a scan, for DataFusion's planner."""
         return _Scan(self.columns.arrow, columns, lambda: iter(()))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Segment]:  # noqa: A002 (pyarrow's name)
-        """The segments that may have rows for which the filter is true; at least one, for DataFusion."""
+        """The segments that may have rows that pass the filter; at least one, as DataFusion needs one."""
         call = current_call()
-        if isinstance(filter, pa.Scalar):  # DataFusion found out that it is true, or false, of all rows
+        if isinstance(filter, pa.Scalar):  # DataFusion found that it is constant
             filter = pc.scalar(filter)  # noqa: A001
         below, rest = divided(filter, self.columns)
         try:
@@ -361,7 +361,7 @@ class Answer(ds.Dataset):  # type: ignore[misc]
 def possible_segments(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None
 ) -> list[QueriedSegment]:
-    """Return the segments that may have rows for which a predicate is true, judged by their entries.
+    """Return the segments whose entries allow rows that pass a predicate.
 
     Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
     """
@@ -395,7 +395,7 @@ class _Segment:
         filter: pc.Expression | None = None,  # noqa: A002, ARG002 (pyarrow's name; it is that of the fragments)
         **_: Any,
     ) -> _Scan:
-        """The rows in which the filter is true."""
+        """The rows that pass the filter."""
         return _Scan(schema, columns, lambda: self._batches(schema.names if columns is None else columns))
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -403,7 +403,7 @@ class _Segment:
             yield from self._rows(columns)
         except GeneratorExit:
             raise
-        except BaseException as error:  # an interrupt too, where the thread that asks is the main one
+        except BaseException as error:  # also an interrupt, if this is the main thread
             self._call.fail(error)
             raise
 

@@ -1,4 +1,4 @@
-"""Explanations of executions: the segments and chunks that they would read, by manifests alone."""
+"""Explanations of executions: the segments and chunks that they would read, from manifests only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLE = "segments"
 
 
 class SegmentReads(NamedTuple):
-    """The numbers of chunks of a segment to read and in total, and their stored bytes."""
+    """The chunks of a segment to read, and all its chunks: their numbers and stored bytes."""
 
     segment_id: str
     chunks: int
@@ -38,9 +38,9 @@ class Explanation(NamedTuple):
 def explain_frame(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], asked: Callable[[DataFrame], DataFrame]
 ) -> Explanation:
-    """Return the segments and chunks that the frame of ``asked`` would read of these segments.
+    """Return the segments and chunks that the frame returned by ``asked`` would read.
 
-    Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if it cannot plan.
+    Raises ``ReadError`` if a manifest cannot be read, and DataFusion's error if planning fails.
     """
     recorded = _Recorded(columns)
     context = SessionContext()
@@ -88,6 +88,6 @@ class _Recorded(ds.Dataset):  # type: ignore[misc]
         return empty.scanner(columns=None if columns is None else list(columns))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[_Recorded]:  # noqa: A002 (pyarrow's name)
-        """Itself, in place of segments."""
+        """This dataset, in place of segments."""
         self.predicate = filter
         return [self]

@@ -1,8 +1,8 @@
-"""Filters from DataFusion: those that choose chunks, and those that compare values of components.
+"""Filters from DataFusion: filters that choose chunks, and filters that compare component values.
 
-An expression of Arrow shows its parts only in its own serialisation: the metadata of a schema, whose entries are calls,
-fields and literals in the order of a walk, depth first. The parts are put together again and compared with the
-expression: this detects a release of Arrow that serialises it differently.
+An Arrow expression shows its parts only in its serialisation: the metadata of a schema, whose entries are calls, fields
+and literals in depth-first order. The parsed parts are joined again and compared with the expression, to detect an
+Arrow release that serialises it differently.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _OR: Final = "or_kleene"
 
 @dataclass(frozen=True)
 class Term:
-    """A part of an expression: a ``call`` of parts, the name of a ``field``, a ``literal`` as a scalar of Arrow, or an
-    expression that is ``opaque``.
+    """A part of an expression: a ``call`` of parts, the name of a ``field``, a ``literal`` as an Arrow scalar, or an
+    ``opaque`` expression.
 
-    ``options`` are those of a call, as Arrow's function takes them, and ``values`` the set of ``is_in``.
+    ``options`` are the options of a call for Arrow's function, and ``values`` is the set of ``is_in``.
     """
 
     kind: str
@@ -44,13 +44,13 @@ class Term:
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """The names of all fields in it, as far as they are known."""
+        """The names of all known fields in the term."""
         mine = frozenset((self.value,)) if self.kind == "field" else frozenset[str]()
         return mine.union(*(part.fields for part in self.parts))
 
     @cached_property
     def expression(self) -> pc.Expression:
-        """It as an expression of Arrow."""
+        """The term as an Arrow expression."""
         if self.kind == "opaque":
             return self.value
         if self.kind == "field":
@@ -68,7 +68,7 @@ class Term:
             yield self
 
     def decides_what_is_read(self, columns: AnswerColumns) -> bool:
-        """Return whether it is of the segment, of the queried index, and of components that are null or not, alone."""
+        """Return whether the term depends only on the segment, the queried index, and whether components are null."""
         if self.kind == "call" and self.value in ("is_valid", "is_null") and self.parts[0].kind == "field":
             return columns.component(self.parts[0].value) is not None or self.parts[0].value in _read_by(columns)
         if self.kind == "field":
@@ -106,7 +106,7 @@ def _parsed(predicate: pc.Expression) -> Term:
 
 
 def _term(kind: str, value: str, entries: Iterator[tuple[str, str]], values: pa.RecordBatch) -> Term:
-    """The part that begins with an entry of this kind."""
+    """The term that begins with an entry of this kind."""
     if kind == "field_ref":
         return Term("field", value)
     if kind == "literal":
@@ -140,7 +140,7 @@ class _ArrowSchema(ctypes.Structure):
 
 
 def _entries(schema: pa.Schema) -> list[tuple[str, str]]:
-    """The metadata of a schema, in its order, as Arrow's C interface has it: pyarrow shows a key only once."""
+    """The ordered metadata of a schema, from Arrow's C interface, as pyarrow drops repeated keys."""
     capsule = schema.__arrow_c_schema__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -183,7 +183,7 @@ _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class ValueFilter:
-    """Filters that must all be true in a row."""
+    """Filters that a row must pass."""
 
     terms: tuple[Term, ...]
 
@@ -201,14 +201,14 @@ class ValueFilter:
         return reduce(operator.and_, map(_expression, self.terms))
 
     def kept(self, batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows in which the filters are true, with the columns ``names``."""
+        """The rows that pass the filters, with the columns ``names``."""
         for batch in batches:
             for rows in _elsewhere(lambda batch=batch: self._of(batch)):  # type: ignore[misc]
                 if len(rows):
                     yield _selected(rows, names)
 
     def _of(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        # One partition: the calling thread then evaluates the plan, whatever the threads of DataFusion wait for.
+        # With one partition, the calling thread evaluates the plan, even if DataFusion's threads wait.
         context = SessionContext(SessionConfig().with_target_partitions(1))
         frame = context.create_dataframe([[batch]])
         return [rows.cast(batch.schema) for rows in frame.filter(self.expression).collect()]
@@ -217,7 +217,7 @@ class ValueFilter:
 def divided(predicate: pc.Expression | None, columns: AnswerColumns) -> tuple[pc.Expression | None, ValueFilter | None]:
     """The part of a predicate that the kernel evaluates, and the rest.
 
-    The kernel knows only whether components are null. And Arrow says that null is in no set; in SQL the result is null.
+    The kernel knows only whether components are null. In Arrow, null is in no set; in SQL, the result is null.
     """
     terms = conjuncts_of(predicate)
     rest = [term for term in terms if _looks_into(term, columns)]
@@ -242,7 +242,7 @@ def _asks_for_sets(term: Term) -> bool:
 
 
 def _of_sql(term: Term, columns: AnswerColumns, *, is_whole: bool = True) -> Term:
-    """A term in which null is neither in a set nor not in it; a whole filter stays, as both mean the same there."""
+    """A term in which ``is_in`` of null is null. A filter that is only an ``is_in`` stays."""
     if term.kind != "call" or (is_whole and term.value == "is_in"):
         return term
     parts = tuple(_of_sql(part, columns, is_whole=False) for part in term.parts)
@@ -278,7 +278,7 @@ def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _elsewhere(work: Callable[[], list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
-    """Do ``work`` in another thread: those of DataFusion may not wait for DataFusion."""
+    """Do ``work`` in another thread: DataFusion's threads must not wait for DataFusion."""
     batches: list[pa.RecordBatch] = []
     failed: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Metrics of queries, recorded while a scope of :func:`query_metrics` is open."""
+"""Metrics of queries, recorded in blocks of :func:`query_metrics`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NEVER = timedelta(0)
 class QueryMetrics:
     """One execution of a query. Chunks in the operating system's cache also count as read.
 
-    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count the needs of
-    the rows after pruning, read or not. ``query_bytes`` is the stored size of these chunks, and ``query_columns`` the
-    number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``, ``range`` (index values are
-    given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or ``dataframe`` (index values
-    are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to read.
-    ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that DataFusion
-    applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns excluded
-    entities and their rows.
+    The plan. ``query_chunks``, ``query_segments``, ``query_layers`` (by name) and ``query_entities`` count the data
+    that the rows need after pruning, even if it was not read. ``query_bytes`` is the stored size of these chunks, and
+    ``query_columns`` the number of columns of the reader. ``query_type`` is ``static`` (no index), ``full_scan``,
+    ``range`` (index values are given, or bounded by a filter), ``latest_at`` (index values are given, and filled) or
+    ``dataframe`` (index values are bounded, and filled). ``filters_pushed_down`` are filters that reduced the data to
+    read. ``filters_applied_client_side`` are filters of the scan that were applied to the rows. (Filters that
+    DataFusion applies above the scan are in neither.) ``entity_path_narrowing_applied`` is true if the selected columns
+    excluded entities and their rows.
 
     The execution. ``total_duration`` is the time from the plan to the end of the last stream,
     ``time_to_first_chunk_info`` the time to the first list of chunks, and ``time_to_first_chunk`` the time to the first
@@ -159,12 +159,12 @@ def query_metrics() -> Iterator[MetricsCollector]:
 
 
 def open_collectors() -> tuple[MetricsCollector, ...]:
-    """The collectors of the scopes that are open here."""
+    """The collectors of the open blocks of this context."""
     return _open.get()
 
 
 _PATIENCE: Final = 5.0
-"""Seconds that the end of an execution waits for a batch that is just being taken."""
+"""The most seconds that the end of an execution waits for a batch that a thread is taking."""
 _STEP: Final = 0.002
 
 
@@ -190,8 +190,8 @@ class Measuring:
 
 
 class MeasuredScan:
-    """An execution: a stream for each unit, a segment or several small ones. It reports when all streams have ended,
-    and when it is closed or dropped.
+    """An execution: a stream for each unit (a segment, or several small ones). It reports once: when all streams have
+    ended, or when it is closed or dropped.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class MeasuredScan:
     def stream(
         self, number: int, names: Sequence[str] | None, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of a segment, with these columns; its figures are counted while they are made."""
+        """The batches of a segment, with these columns. Reading them counts the segment's figures."""
         with self._changed:
             self._has_begun = True
             self._running += 1
@@ -237,7 +237,7 @@ class MeasuredScan:
             self._delivered_bytes += batch.nbytes
 
     def add(self, number: int, figures: SegmentFigures) -> None:
-        """Take the figures of a segment, or of a share of it."""
+        """Add the figures of a segment, or of a share of a segment."""
         with self._changed:
             self._figures.setdefault(number, []).append(figures)
 
@@ -256,13 +256,13 @@ class MeasuredScan:
             self._tell()
 
     def stop(self) -> None:
-        """Take what streams fail with from now on for their end."""
+        """Ignore later errors of streams: they are effects of the end."""
         self._is_closed = True
 
     def close(self) -> None:
-        """End the streams that DataFusion has not dropped yet, and report. DataFusion drops them in threads of its own.
+        """End the streams that DataFusion has not dropped yet, and report. DataFusion drops streams in its own threads.
 
-        It waits some seconds for a stream from which a thread takes a batch: the bytes of that batch count.
+        This waits some seconds for streams from which a thread is taking a batch, as the bytes of that batch count.
         """
         self.stop()
         with self._changed:
@@ -331,15 +331,15 @@ class MeasuredScan:
         )
 
     def _chunks_needed(self) -> list[dict[tuple[str, int], int]]:
-        """Return the bytes of the chunks that each segment needs, by layer and number. For a unit that was not read to
-        its end, plan them.
+        """Return the bytes of the chunks that each segment needs, by layer and number. The chunks of a unit that was
+        not read to its end are planned.
         """
         chunks: dict[str, dict[tuple[str, int], int]] = {}
         for number, unit in enumerate(self._units):
             figures = self._figures.get(number, [])
             if number not in self._whole:
                 figures = [SegmentFigures()]
-                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # the reader gets that error
+                with TaskContext(*figures).entered(), contextlib.suppress(ReadError):  # the reader gets this error
                     unit.plan(self._narrowed, self._predicate)
             for segment_id, layers in (
                 (name, some) for segment_figures in figures for name, some in segment_figures.chunks.items()
@@ -354,8 +354,8 @@ class MeasuredScan:
 
 
 class MeasuredStream:
-    """The batches of a segment. When they end, fail or are dropped, ``end`` gets the figures, whether the end was
-    reached, and the error.
+    """The batches of a segment. When they end, fail or are dropped, ``end`` is called with the figures, whether the end
+    was reached, and the error.
     """
 
     def __init__(
@@ -388,27 +388,27 @@ class MeasuredStream:
         return batch
 
     def close(self) -> None:
-        """Take no more, unless another thread takes some just now."""
-        with contextlib.suppress(ValueError):  # that it is being taken from
+        """End the stream, unless another thread is taking a batch."""
+        with contextlib.suppress(ValueError):  # raised while a thread takes a batch
             self._finish()
 
     __del__ = close
 
     def _finish(self, *, is_whole: bool = False, error: Exception | None = None) -> None:
         self._batches.close()
-        end = vars(self).pop("_end", None)  # in one step, as two threads may come here
+        end = vars(self).pop("_end", None)  # in one step, as two threads may do this
         if end is not None:
             self._figures.read(self._fetches)
             end(self._figures, is_whole, error)
 
 
 def measured_batches(batches: Iterator[pa.RecordBatch], figures: list[SegmentFigures]) -> Iterator[pa.RecordBatch]:
-    """The batches of a share of a segment in a task; its figures are added to the others when they end."""
+    """The batches of a segment's share in a task. At their end, the share's figures are appended to ``figures``."""
     return MeasuredStream(lambda mine, _, __: figures.append(mine), batches)
 
 
 def kind_of(error: Exception) -> tuple[str, str | None]:
-    """The kind of an error, and why a file could not be read, as :class:`QueryMetrics` says them."""
+    """The ``error_kind`` and ``direct_terminal_reason`` of an error; see :class:`QueryMetrics`."""
     if isinstance(error, ReadError) and error.transient:
         return "direct_fetch", "connection"
     if isinstance(error, ReadError) and any(words in error.message for words in ("was replaced", "was changed")):

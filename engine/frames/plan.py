@@ -1,7 +1,7 @@
-"""The plan of an execution: tasks and the segments that they read.
+"""The plan of an execution: tasks, and the segments that they read.
 
-A plan is made of the entries of segments. Only some manifests are read, to estimate the part of the stored bytes that a
-query needs: a task that has a share of a long segment finds it in the manifest by itself.
+A plan needs only the entries of segments, and the manifests of some, to estimate the part of the stored bytes that a
+query needs. A task with a share of a long segment reads the manifest to find its share.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TASK_BYTES: Final = 64 * MIB
 """The approximate bytes of chunks that a task reads."""
 
 _SEGMENT_BYTES: Final = 64 << 10
-"""What a segment costs beside its chunks, as its manifest is read: as much as this many bytes of them."""
+"""The cost of reading a segment's manifest, as an equal number of bytes of chunks."""
 
 _SAMPLES: Final = 8
-"""Segments whose manifests are read to know which part of the bytes of all of them is needed."""
+"""The number of segments whose manifests are read to estimate the needed part of all bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRequest:
-    """A request to all segments: the columns ``names`` (None: all) of the rows in which ``predicate`` is true."""
+    """A request to all segments: the columns ``names`` (None: all) of the rows that pass ``predicate``."""
 
     names: tuple[str, ...] | None = None
     predicate: pc.Expression | None = None
@@ -45,7 +45,7 @@ class RowRequest:
 
 @dataclass(frozen=True, slots=True)
 class SegmentShare:
-    """A share of the rows of a segment: number ``number`` of ``of``. Those of all shares are one behind the other."""
+    """Share ``number`` of ``of`` of a segment's rows. All shares in order are the segment's rows."""
 
     segment: Unit
     number: int = 0
@@ -68,14 +68,14 @@ class SegmentShare:
 
 
 def _vacuumed(error: ReadError) -> ReadError | None:
-    """The error for a shard that a vacuum removed; None for any other."""
+    """The error for a shard that a vacuum removed, or None for another error."""
     store, _, name = (error.path or "").rpartition("/shards/")
     return RecordingsFolder(store).vacuumed(error, error.path or "") if store and "/" not in name else None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShares:
-    """The input of one task: shares of segments, in their order. ``size`` is the approximate number of bytes."""
+    """The input of one task: shares of segments, in order. ``size`` is the approximate number of bytes."""
 
     shares: tuple[SegmentShare, ...]
     size: int
@@ -92,19 +92,19 @@ class TaskShares:
 
 
 def stored_bytes(segments: Sequence[Unit]) -> Integers:
-    """The bytes of all chunks of each segment, as stored."""
+    """The stored bytes of all chunks of each segment."""
     return np.array([segment.stored_bytes for segment in segments], np.int64)
 
 
 def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers) -> Integers:
     """Estimate the bytes of the needed chunks of each segment, from the manifests of some segments.
 
-    ``stored`` are the bytes of all of their chunks. Raises ``ReadError``.
+    ``stored`` are the bytes of all chunks of each segment. Raises ``ReadError``.
     """
     if not len(segments):
         return stored
     ends = np.cumsum(stored)
-    # sample by bytes: rather large segments than small ones
+    # sample by bytes, so that large segments are more likely
     places = np.searchsorted(ends, (np.arange(_SAMPLES) + 0.5) * (ends[-1] / _SAMPLES))
     some = np.unique(np.minimum(places, len(segments) - 1)) if len(segments) > _SAMPLES else np.arange(len(segments))
     sampled = np.array([needed_of(segments[number], request) for number in some.tolist()], np.int64)
@@ -116,7 +116,7 @@ def needed_bytes(segments: Sequence[Unit], request: RowRequest, stored: Integers
 
 
 def needed_of(segment: Unit, request: RowRequest) -> int:
-    """The bytes of the chunks of a segment that are read. Raises ``ReadError``."""
+    """The bytes of a segment's chunks that are read. Raises ``ReadError``."""
     if isinstance(segment, QueriedSegment):
         return segment.read_bytes(request.names, request.predicate)
     columns = segment.columns.narrowed(request.names, request.predicate)
@@ -125,14 +125,14 @@ def needed_of(segment: Unit, request: RowRequest) -> int:
 
 
 def _pieces(segment: Unit, count: int) -> Sequence[Unit]:
-    """A segment cut into about so many pieces, or more, as their bytes are bounded."""
+    """A segment cut into about ``count`` pieces, or more, as the bytes of a piece are limited."""
     _, needed = segment.needed(segment.columns, None)
     size = sum(int(layer.table.uncompressed_sizes[rows].sum()) for layer, rows in needed)
     return segment.cut(min(max(-(-size // count), 1), PIECE_BYTES))
 
 
 def tasks_over(segments: Sequence[Unit], needed: Integers) -> tuple[list[TaskShares], list[range]]:
-    """Divide segments with so many needed bytes into tasks; return the tasks, and the numbers of each segment's tasks.
+    """Divide segments into tasks by their needed bytes; return the tasks, and the numbers of each segment's tasks.
 
     Small neighbours are read by one task; a large segment is divided among several.
     """

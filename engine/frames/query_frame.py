@@ -1,4 +1,4 @@
-"""Queries as DataFrames of DataFusion: a table whose partitions are segments, each read when its rows are wanted."""
+"""Query results as DataFusion DataFrames: tables whose partitions are segments, each read when its rows are needed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _NO_FIELD: Final = re.compile(
     rf'^DataFusion error: .*?No field named (?:{_TABLE}_[0-9a-f]{{32}}\.)?(?:"((?:[^"]|"")+)"|(.+?))\.(?:\s|$)',
     re.DOTALL,
 )
-"""DataFusion's words on a column that is not there."""
+"""DataFusion's message about a missing column."""
 
 SHOWN_ROWS: Final = 20
-"""The number of printed rows of a frame."""
+"""The most printed rows of a frame."""
 _MORE: Final = "Data truncated due to size."
 _TITLE: Final = "DataFrame"
 
@@ -77,7 +77,7 @@ class QueryFrame(DataFrame):
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Name a column that is not there without DataFusion's name of the table."""
+        """A block that reports a missing column without DataFusion's name of the table."""
         try:
             yield
         except (ChunkmillError, StopIteration, StopAsyncIteration):
@@ -124,7 +124,7 @@ class QueryFrame(DataFrame):
         return panel_or_error(_TITLE, draw)
 
     def _first_rows(self) -> tuple[pa.RecordBatch, bool]:
-        """The rows that are shown, and whether they are all."""
+        """The rows to print, and whether they are all rows."""
         table = self.limit(SHOWN_ROWS + 1).to_arrow_table().combine_chunks()
         columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns]
         rows = pa.RecordBatch.from_arrays(columns, schema=table.schema)
@@ -138,7 +138,7 @@ def missing_column(error: Exception, columns: Sequence[str], *, where: str = "")
 
 
 class QueryStream(RecordBatchStream):
-    """A stream of the batches of a query frame. Its errors are the read errors behind DataFusion's."""
+    """A stream of a query frame's batches. It raises the read errors behind DataFusion's errors."""
 
     def __init__(
         self, stream: RecordBatchStream, call: UserCall, explaining: Callable[[], AbstractContextManager[None]]
@@ -149,7 +149,7 @@ class QueryStream(RecordBatchStream):
         self._let_go = weakref.finalize(self, call.held())
 
     def __del__(self) -> None:
-        # before the call is closed, which waits for metrics until DataFusion has dropped the stream
+        # first drop the stream: closing the call waits, for metrics, until DataFusion has dropped it
         del self.rbs
 
     def __next__(self) -> RecordBatch:
@@ -176,7 +176,7 @@ class QueryStream(RecordBatchStream):
 
 
 def _wrap_method(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method: frames become query frames, and errors become the read errors behind DataFusion's."""
+    """Wrap a method, so that it returns query frames, and raises the read errors behind DataFusion's errors."""
     is_run = method.__name__ in _RUNNING
 
     @wraps(method)

@@ -1,4 +1,4 @@
-"""Queries as DataFrames of Spark: the tasks are those of DataFusion, the rows have types that Spark knows."""
+"""Query results as Spark DataFrames: the tasks are the same as for DataFusion, and rows have Spark's types."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SparkColumns:
 
     @functools.cached_property
     def _fields(self) -> dict[str, pa.Field]:
-        """The field that each column is made of."""
+        """The field from which each column is made."""
         fields: dict[str, pa.Field] = {}
         names = set(self.columns.arrow.names)
         for field in self.columns.arrow:
@@ -77,7 +77,7 @@ class SparkColumns:
 
 @dataclass(frozen=True)
 class FrameJob:
-    """The function of a Spark task that gives the rows of some segments. It pickles."""
+    """The picklable function of a Spark task that returns the rows of some segments."""
 
     tasks: tuple[TaskShares, ...]
     columns: SparkColumns
@@ -98,7 +98,7 @@ def rows_for_spark(task: TaskShares, columns: SparkColumns, request: RowRequest)
 def spark_tasks(
     columns: AnswerColumns, segments: Sequence[QueriedSegment], predicate: pc.Expression | None = None
 ) -> tuple[TaskShares, ...]:
-    """Return the tasks for segments that may have rows for which a predicate is true.
+    """Return the tasks for segments that may have rows that pass a predicate.
 
     Raises ``ReadError`` if a manifest cannot be read.
     """
@@ -109,9 +109,9 @@ def spark_tasks(
 
 
 def spark_frame(answer: Answer) -> DataFrame:
-    """The rows of an answer as a lazy DataFrame of Spark: those of a segment in order, and one segment after the other.
+    """The rows of a query result as a lazy Spark DataFrame: segment after segment, each in the order of the index.
 
-    Raises ``ReadError`` where a manifest cannot be read.
+    Raises ``ReadError`` if a manifest cannot be read.
     """
     spark = running_session(answer.options.master, answer.options.conf)
     tasks = spark_tasks(answer.columns, answer.segments)

@@ -1,9 +1,9 @@
 """Rows of queries that Spark tasks compute, in order, a few tasks ahead of the consumer.
 
-The first job has one task for each core, so that a query for some rows only, such as a ``limit``, costs no more. Each
-that follows has four times as many, up to sixteen for each core: larger ones would let more are in the scratch folder.
-Each further job begins when the first rows of the one before are requested, so that cores do not idle between two. A
-file goes when the rows of all of its segments were taken; if they are requested again, the task runs again.
+The first job has one task for each core, so that a query for a few rows, such as a ``limit``, costs no more. Each
+further job has four times as many tasks, up to sixteen for each core: larger jobs would need more space in the scratch
+folder. It begins when the first rows of the job before are requested, so that cores do not idle between jobs. A file is
+removed when the rows of all its segments were taken; if they are requested again, its task runs again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ARROW_SUFFIX: Final = ".arrow"
 
 @dataclass(frozen=True, slots=True)
 class QueryBody(Body):
-    """Tasks that each write the rows of some segments into one file: an Arrow stream for each segment that has rows.
+    """Tasks that write the rows of some segments into one file each, with an Arrow stream for each segment with rows.
 
-    They report the position and rows of each segment, and when measuring, its figures. It pickles.
+    Each task reports the position and rows of its segments, and when measuring, their figures. The body is picklable.
     """
 
     tasks: tuple[TaskShares, ...]
@@ -78,7 +78,7 @@ def _rows(share: SegmentShare, request: RowRequest, figures: list[SegmentFigures
 
 
 def _written(batches: Iterator[pa.RecordBatch], file: pa.NativeFile, location: str) -> tuple[int, int, int]:
-    """Write the rows of a share; gives where they are, and how many they are."""
+    """Write the rows of a share; return their position, their bytes and their number."""
     start, rows = file.tell(), 0
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     for batch in batches:
@@ -102,7 +102,7 @@ class TaskFile:
         self._map: pa.Buffer | None = None
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the segment that is the ``number``-th of the task."""
+        """The rows of segment ``number`` of the task, counted from 0."""
         start, size, rows = self.outcome["streams"][number]
         if not rows:
             return
@@ -120,11 +120,11 @@ class TaskFile:
 
 _GROWTH: Final = 4
 _MOST_TASKS: Final = 16
-"""Tasks of a job, for each core."""
+"""The most tasks of a job for each core."""
 
 _UNKNOWN_CORES: Final = 16
 _LONGEST_STOP: Final = 10.0
-"""Seconds that a cancelled job may take to end before it is left to itself."""
+"""The most seconds to wait for the end of a cancelled job."""
 
 _CANCEL_PERIOD: Final = 0.2
 
@@ -140,7 +140,7 @@ class _Job:
 
 @dataclass(eq=False)
 class _TaskState:
-    """A task: its job, past or present, its file while that exists, and the segments still to be taken."""
+    """A task: its running or finished job, its file while it exists, and the segments that are not taken yet."""
 
     job: _Job | None = None
     file: TaskFile | None = None
@@ -176,7 +176,7 @@ class SparkRows:
         self._most = self._cores = 0
 
     def rows(self, segment: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a segment. Raises what its task raised."""
+        """The rows of a segment. Raises the error of its task."""
         for number in self._places[segment]:
             own = segment - self._first[number]
             file = self._file(number, own)
@@ -184,7 +184,7 @@ class SparkRows:
             self._taken(number, own)
 
     def close(self) -> None:
-        """Cancel what runs, and remove all files."""
+        """Cancel running jobs, and remove all files."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -229,7 +229,7 @@ class SparkRows:
             return state.file
 
     def _taken(self, number: int, own: int) -> None:
-        """Let a task's file go, when the rows of all of its segments were taken."""
+        """Remove a task's file when the rows of all its segments were taken."""
         state = self._states[number]
         with self._changed:
             state.waiting.discard(own)
@@ -241,7 +241,7 @@ class SparkRows:
     # --- jobs
 
     def _begin(self, first: int) -> None:
-        """Begin a job of the next tasks from ``first`` on that none has run."""
+        """Begin a job of tasks without a job, starting with task ``first``."""
         if self._staging is None:
             Staging.sweep_scratch()
             self._staging = Staging.in_scratch()
@@ -249,7 +249,7 @@ class SparkRows:
         job = _Job([])
         self._jobs.append(job)
         if len(self._jobs) == 1:
-            job.numbers = [first]  # more of them when it is known how many cores there are
+            job.numbers = [first]  # more tasks once the number of cores is known
             self._states[first].job = job
         elif not self._take(job, first):
             self._jobs.pop()
@@ -258,7 +258,7 @@ class SparkRows:
         job.thread.start()
 
     def _take(self, job: _Job, first: int) -> bool:
-        """Give the next tasks to a job; return whether there are any."""
+        """Give the next tasks to a job; return whether the job has tasks."""
         free = [n for n in (*range(first, len(self._tasks)), *range(first)) if self._states[n].job is None]
         for number in free[: self._most - len(job.numbers)]:
             self._states[number].job = job

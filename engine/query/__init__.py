@@ -1,6 +1,6 @@
-"""The kernel of queries: rows of segments by an index, latest-at, and which chunks they need; without Spark.
+"""The kernel of queries, without Spark: rows of segments by an index, latest-at, and the choice of needed chunks.
 
-The names below are loaded when they are first used.
+Each name below is loaded on first use.
 """
 
 from ..lazy_names import lazy_names

@@ -1,4 +1,4 @@
-"""Tables of episodes: parts of segments, by the names of the segments and the ends of the parts."""
+"""Tables of episodes: parts of segments, each with the segment's id, a start and an end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ EPISODES_HINT: Final = "The table needs the columns segment_id, start and end, a
 
 
 def episodes_table(given: Any) -> pa.Table:
-    """Return a table of episodes as Arrow has it: given as that, as a table of a catalog, or as a data frame.
+    """Return a table of episodes as an Arrow table, from an Arrow table, a catalog's table, or a DataFrame.
 
-    Raises ``TypeError`` for anything else, and ``ValueError`` for one without the columns that are needed.
+    Raises ``TypeError`` for other types, and ``ValueError`` if a required column is missing.
     """
     if isinstance(given, pa.Table):
         table = given
@@ -33,7 +33,7 @@ def episodes_table(given: Any) -> pa.Table:
 
 
 def segment_column(table: pa.Table) -> pa.ChunkedArray:
-    """The column that names the segment of each episode."""
+    """The column with the segment id of each episode."""
     return table[next(name for name in _SEGMENTS if name in table.column_names)]
 
 

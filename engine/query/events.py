@@ -1,8 +1,8 @@
-"""The events of each component of a segment on an index, and the rows of chunks they are found in.
+"""The events of each component of a segment on an index, and the rows of chunks in which they are.
 
-An event is a row of a chunk in which a component is not null. The rows of a segment are numbered through all of its
-chunks with the index. All answers are such numbers: the last event of each time, its clears, and the place of each
-value.
+An event is a row of a chunk in which a component is not null. Rows are numbered consecutively over all chunks of a
+segment that have the index. All results are such numbers: the last event of each time, its clears, and the place of
+each value.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _NO_INTEGERS: Final = np.empty(0, np.int64)
 
 
 class Presence(NamedTuple):
-    """The rows in which a component is not null: of these chunks all, or those of their rows that the mask has."""
+    """The rows in which a component is not null: all rows of ``chunks``, or those that ``mask`` selects."""
 
     chunks: Integers
     mask: Mask | None = None
 
 
 class LayerRows(Protocol):
-    """The rows of some chunks of a layer: ``numbers`` are those of the chunks, ``counts`` their rows."""
+    """The rows of some chunks of a layer: ``numbers`` are the chunk numbers, ``counts`` their numbers of rows."""
 
     numbers: Integers
     counts: Integers
 
     def ticks(self, index: str) -> ByChunk:
-        """The values of an index, of each chunk one for each row, or none."""
+        """The values of an index: for each chunk, one value per row, or no values."""
         ...
 
     def ids(self) -> Halves:
@@ -51,7 +51,7 @@ class LayerRows(Protocol):
         ...
 
     def presence(self, key: Key) -> Presence:
-        """The rows in which a component is not null, by the places of chunks among these."""
+        """The rows in which a component is not null. Chunks are given by their places in ``numbers``."""
         ...
 
     def refused(self, data: ChunkData) -> ReadError:
@@ -93,7 +93,7 @@ class ReadRows:
         return Presence(places, np.concatenate(masks))
 
     def refused(self, data: ChunkData) -> ReadError:
-        """The error for a chunk that is read differently the second time."""
+        """The error for a chunk that was changed between two reads."""
         return ReadError(f"chunk {data.chunk_id.hex()} was changed while it was read")
 
     @cached_property
@@ -108,7 +108,7 @@ class ReadRows:
 
 
 class RecordedRows:
-    """The rows of chunks, from recorded times of their layer; ``first`` is the number of the layer's first chunk."""
+    """The rows of chunks, from their layer's recorded times; ``first`` is the number of the layer's first chunk."""
 
     def __init__(self, times: Times, table: ChunkTable, first: int, numbers: Integers, index: str | None) -> None:
         self._times = times
@@ -143,16 +143,16 @@ class RecordedRows:
         return Presence(places, self._times.validity(component, self._rows[places]).values != Validity.NULL)
 
     def refused(self, data: ChunkData) -> ReadError:
-        """The error for a chunk that has other times."""
+        """The error for a chunk whose times differ."""
         return self._times.unlike(data)
 
 
 class ChunkRows:
-    """The rows of some chunks of a segment, numbered through, one layer after the other.
+    """The rows of some chunks of a segment, numbered consecutively over its layers.
 
-    ``numbers`` are those of the chunks, ``starts`` the first row of each, and the end of all. ``load`` gives chunks for
-    their numbers, ``unlike`` the error for one that is not as its table says; ``sizes`` are the bytes of each chunk of
-    the segment.
+    ``numbers`` are the chunk numbers; ``starts`` has the first row of each chunk, and the end of all rows. ``load``
+    returns chunks by their numbers, ``unlike`` the error for a chunk that differs from its table; ``sizes`` are the
+    bytes of each chunk of the segment.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class ChunkRows:
         return int(self.starts[-1])
 
     def ticks(self, index: str) -> tuple[Integers, Mask | None]:
-        """Return the value of an index in each row, and a mask of the rows with a value; None if all have one."""
+        """Return the index value of each row, and a mask of the rows with a value, or None if all rows have one."""
         if index not in self._ticks:
             made = [layer.ticks(index) for layer in self._layers]
             has_ticks = _joined([np.diff(some.ends) for some in made]) > 0
@@ -224,7 +224,7 @@ class ChunkRows:
         return rows if present.mask is None else rows[present.mask]
 
     def arrays(self, key: Key, chunks: Integers) -> list[pa.ListArray]:
-        """The values of a component in some of its chunks, which are read if they were not. Raises ``ReadError``."""
+        """The values of a component in some of its chunks. Reads missing chunks. Raises ``ReadError``."""
         self.read(chunks)
         chosen = chunks.tolist()
         if any(self._is_recorded[place] for place in chosen):
@@ -232,7 +232,7 @@ class ChunkRows:
         return [self._components[place][key[1]] for place in chosen]
 
     def _compare(self, key: Key, chosen: list[int]) -> None:
-        """Raise ``ReadError`` if a component has another number of values than recorded."""
+        """Raise ``ReadError`` if the number of a component's values differs from the recorded number."""
         counts = self._value_counts(key)
         for place in chosen:
             values = self._components[place].get(key[1])
@@ -240,9 +240,7 @@ class ChunkRows:
                 self._refuse(place)
 
     def read(self, chunks: Integers) -> None:
-        """Read those of these chunks that are not read yet. Raises ``ReadError``, also if times differ from the
-        recorded ones.
-        """
+        """Read the chunks that were not read yet. Raises ``ReadError``, also if times differ from recorded times."""
         missing = np.array([place for place in chunks.tolist() if place not in self._components], np.int64)
         if not len(missing):
             return
@@ -252,7 +250,7 @@ class ChunkRows:
             self._components[place] = {c.descriptor.component: c.values for c in data.components}
 
     def bytes_of(self, chunks: Integers) -> int:
-        """The bytes of chunks, by their places; each is counted once."""
+        """The bytes of the chunks at some places; each chunk counts once."""
         return sum(map(self._bytes_of_chunk, dict.fromkeys(chunks.tolist())))
 
     def _bytes_of_chunk(self, place: int) -> int:
@@ -271,7 +269,7 @@ class ChunkRows:
         return True
 
     def _value_counts(self, key: Key) -> dict[int, int]:
-        """The values of a component in each of its chunks."""
+        """The number of a component's values in each of its chunks."""
         if key not in self._counts:
             present = self.presence(key)
             counts = self.counts[present.chunks]
@@ -291,7 +289,7 @@ def _joined(arrays: Sequence[Integers]) -> Integers:
 
 
 def spread(starts: Integers, counts: Integers) -> Integers:
-    """The numbers of several runs, one run behind the other.
+    """The numbers of several runs, one run after another.
 
     >>> spread(np.array([5, 1]), np.array([2, 3])).tolist()
     [5, 6, 1, 2, 3]
@@ -304,16 +302,16 @@ def spread(starts: Integers, counts: Integers) -> Integers:
 
 
 Clear = tuple[str, bool]
-"""The clears of an entity: all of them, or only the recursive ones."""
+"""An entity's clears: all, or with True only the recursive ones."""
 
 TOMBSTONE: Final = "Clear:is_recursive"
 """The component that clears other components."""
 
 
 class Events(NamedTuple):
-    """The events of a component that count: ``times`` ascend, each once, and ``rows`` are their numbers.
+    """The events of a component that count: ``times`` are distinct and ascending, ``rows`` are the row numbers.
 
-    ``cleared`` marks the events of clears. Such an event has an empty list as its value.
+    ``cleared`` marks clears, whose value is an empty list.
     """
 
     times: Integers
@@ -324,7 +322,7 @@ class Events(NamedTuple):
 class StaticValues:
     """The static values of components, in rows of chunks without an index.
 
-    Of several values of a component the one with the highest row id counts, and of several with one id the first.
+    If a component has several values, the one with the highest row id counts; of equal row ids, the first one.
     """
 
     def __init__(self, rows: ChunkRows) -> None:
@@ -337,7 +335,7 @@ class StaticValues:
         return self._row(key) >= 0
 
     def value(self, key: Key) -> pa.ListArray | None:
-        """The one value of a component. Raises ``ReadError``."""
+        """The value of a component, or None. Raises ``ReadError``."""
         row = self._row(key)
         if row >= 0 and key not in self._values:
             chunk = int(np.searchsorted(self._rows.starts, row, side="right")) - 1
@@ -357,7 +355,7 @@ class StaticValues:
 
 
 class ChunkRanges(NamedTuple):
-    """The first and the last event of a component in each of some chunks, by ascending numbers of these."""
+    """The times of a component's first and last event in each of some chunks, by ascending chunk numbers."""
 
     chunks: Integers
     starts: Integers
@@ -365,30 +363,30 @@ class ChunkRanges(NamedTuple):
 
 
 class ClaimedRanges(Protocol):
-    """The ranges of events by component and chunk, from which chunks were chosen."""
+    """The ranges of events, by component and chunk, with which chunks were chosen."""
 
     unclear: Integers
     is_filled: bool
 
     def claimed(self, key: Key) -> ChunkRanges:
-        """The ranges of the events of a component, but in ``unclear`` chunks."""
+        """The ranges of a component's events, except in ``unclear`` chunks."""
         ...
 
 
 class Static(Protocol):
-    """The static values by component."""
+    """The static values, by component."""
 
     def has(self, key: Key) -> bool:
-        """Return whether a component has one."""
+        """Return whether a component has a static value."""
         ...
 
 
 class SegmentEvents:
-    """The events of the components ``columns`` on ``index``, in rows of chunks of a segment that have it.
+    """The events of the components ``columns`` on ``index``, in rows of a segment's chunks with the index.
 
-    Chunks come in the order of their layers. ``component_keys`` are the components of the segment in any chunk; clears
-    empty them. Of events at one time the one with the highest row id counts, and of several with one id the first. A
-    component that has a static value has no events. ``claims`` is what chunks were chosen by, and is checked.
+    Chunks are in the order of their layers. ``component_keys`` are the segment's components in any chunk; clears empty
+    them. Of events at the same time, the one with the highest row id counts; of equal row ids, the first one. A
+    component with a static value has no events. ``claims``, the ranges with which chunks were chosen, are checked.
     """
 
     def __init__(
@@ -410,8 +408,8 @@ class SegmentEvents:
         self._events: dict[object, Events] = {}
 
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
-        """Return the events of a component, with or without its clears. None if it is static or has no event on this
-        index. Components that are logged together share them.
+        """Return the events of a component, with or without its clears, or None if it is static or has no event on this
+        index. Components that are logged together share their events.
         """
         key = column.entity_path, column.component
         if key not in self._component_keys or self._static.has(key):
@@ -426,7 +424,7 @@ class SegmentEvents:
         return events if len(events.times) else None
 
     def _check(self, key: Key, present: Presence) -> None:
-        """Raise ``ReadError`` if events of a component are outside the ranges from which chunks were chosen."""
+        """Raise ``ReadError`` if events of a component are outside the ranges with which chunks were chosen."""
         if not len(present.chunks):
             return
         shared = present.chunks.tobytes() if present.mask is None else key
@@ -437,7 +435,7 @@ class SegmentEvents:
         at = np.minimum(np.searchsorted(claimed.chunks, chunks), max(len(claimed.chunks) - 1, 0))
         if len(claimed.chunks):
             is_claimed = (claimed.chunks[at] == chunks) & (claimed.starts[at] <= starts) & (claimed.ends[at] >= ends)
-            if self._claims.is_filled:  # then other chunks may have been left out for what begins or ends there
+            if self._claims.is_filled:  # the exact ends have then decided which chunks are left out
                 is_claimed &= (claimed.starts[at] == starts) & (claimed.ends[at] == ends)
         else:
             is_claimed = np.zeros(len(chunks), np.bool_)
@@ -460,7 +458,7 @@ class SegmentEvents:
 
     @cached_property
     def _whole_ranges(self) -> tuple[Integers, Integers]:
-        """The first and the last index value of each chunk that has rows."""
+        """The first and the last index value of each chunk; 0 for chunks without rows."""
         times, has_rows = self.rows.ticks(self._index)[0], self.rows.counts > 0
         firsts = self.rows.starts[:-1][has_rows]
         starts, ends = np.zeros(len(has_rows), np.int64), np.zeros(len(has_rows), np.int64)
@@ -474,15 +472,15 @@ class SegmentEvents:
         return self._moved(self.rows.ticks(self._index)[0])
 
     def _moved(self, times: Integers) -> Integers:
-        """The index values of all rows, where they are compared: as they are."""
+        """The index values of all rows, as used for comparisons; here unchanged."""
         return times
 
     def _present(self, key: Key) -> Presence:
-        """The rows with values of a component that may be events."""
+        """The rows whose values of a component may be events."""
         return self.rows.presence(key)
 
     def _resolved(self, rows: Integers, clears: tuple[Clear, ...]) -> Events:
-        """The event that counts at each time, of these rows and of clears."""
+        """The event that counts at each time, from these rows and clears."""
         count = len(rows)
         rows = np.concatenate([rows, *(self._clears[clear] for clear in clears)])
         order = self._last_of_each_time(rows)
@@ -490,7 +488,7 @@ class SegmentEvents:
         return Events(self._times[kept], kept, order >= count if clears else None)
 
     def _last_of_each_time(self, rows: Integers) -> Integers:
-        """Places in ``rows`` by their times; of rows of one time that with the highest id."""
+        """The places in ``rows``, in the order of times; for each time, the row with the highest id."""
         times = self._times[rows]
         if bool((times[1:] > times[:-1]).all()):
             return np.arange(len(rows))
@@ -513,7 +511,7 @@ class SegmentEvents:
 
     @cached_property
     def _clears(self) -> dict[Clear, Integers]:
-        """Return the rows in which an entity is cleared, and those in which it is cleared recursively."""
+        """Return the rows that clear an entity, and those that clear it recursively."""
         clears_of: dict[Clear, Integers] = {}
         for entity in self._above:
             key = entity, TOMBSTONE
@@ -529,7 +527,7 @@ class SegmentEvents:
         return {clear: rows for clear, rows in clears_of.items() if len(rows)}
 
     def _clears_of(self, key: Key) -> tuple[Clear, ...]:
-        """The clears that count for a component: those of its entity, unless it is one itself, and from above."""
+        """The clears that count for a component: of its entity (unless it is a clear), and recursive ones above."""
         entity, component = key
         return tuple(
             (other, deep)
@@ -554,7 +552,7 @@ def _is_below(entity: str, other: str) -> bool:
 
 
 def ancestors(entities: Iterable[str]) -> set[str]:
-    """These entities, and all above them."""
+    """The entities, and all their ancestors."""
     paths: set[str] = set()
     for entity in set(entities):
         parts = list(split_parts(entity))

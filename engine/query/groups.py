@@ -1,7 +1,7 @@
-"""Many small segments, read as if they were one: a call of numpy costs as much for ten rows as for ten thousand.
+"""Many small segments, read like one: a numpy call takes as long for ten rows as for ten thousand.
 
-Each segment has a slot, a range of integers of its own: its index values are moved there, so that whatever is sorted,
-searched or filled in the index of one long segment is so in all of them. What lies before a slot is never looked at.
+Each segment has a slot: a separate range of integers to which its index values are moved. So one sort, search or fill,
+like that of one long segment, handles all segments. Values before a slot never fill rows in the slot.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ _WIDEST: Final = 1 << 62
 
 @dataclass(frozen=True)
 class SegmentGroup:
-    """Neighbours that are read together. It pickles."""
+    """Neighbouring segments that are read together. Picklable."""
 
     segments: tuple[QueriedSegment, ...]
 
     @property
     def segment_id(self) -> str:
-        """The names of the first and the last."""
+        """The ids of the first and the last segment."""
         return f"{self.segments[0].segment_id} to {self.segments[-1].segment_id}"
 
     @property
     def columns(self) -> AnswerColumns:
-        """The columns of the answer."""
+        """The columns of the result."""
         return self.segments[0].columns
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of all chunks as stored, about."""
+        """The approximate stored bytes of all chunks."""
         return sum(segment.stored_bytes for segment in self.segments)
 
     def cut(self, budget_bytes: int = 0) -> list[SegmentGroup]:  # noqa: ARG002 (that of segments)
-        """The group, which is small."""
+        """The group itself, as it is small."""
         return [self]
 
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[None, Sequence[tuple[LayerChunks, Integers]]]:
-        """The chunks that are needed of each segment; see :meth:`QueriedSegment.needed`."""
+        """The needed chunks of each segment; see :meth:`QueriedSegment.needed`."""
         windows = _windows(self.segments, columns, predicate)
         return None, [] if windows is None else GroupChunks.of(self.segments, columns, windows).by_layer()
 
     def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
-        """Find the chunks that rows need, without reading them, to be counted. Raises ``ReadError``."""
+        """Count the chunks that rows need, without reading them. Raises ``ReadError``."""
         self.needed(columns, predicate)
 
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the segments, one behind the other; see :meth:`QueriedSegment.batches`.
+        """The rows of one segment after another; see :meth:`QueriedSegment.batches`.
 
         Raises ``ReadError`` with the name of a segment.
         """
@@ -115,7 +115,7 @@ class SegmentGroup:
 
 
 def grouped(segments: Sequence[QueriedSegment]) -> list[QueriedSegment | SegmentGroup]:
-    """The segments, those that are small together with their neighbours. All of them may have rows."""
+    """The segments, with small neighbours joined in groups. All segments must be able to have rows."""
     groups: list[QueriedSegment | SegmentGroup] = []
     first, size = 0, 0
     sizes = [segment.stored_bytes for segment in segments]
@@ -139,7 +139,7 @@ def _alike(segment: QueriedSegment, other: QueriedSegment) -> bool:
 
 
 class Slots(NamedTuple):
-    """The index values of segments, each in a range of its own: ``first`` to ``last`` are from ``base`` on."""
+    """Separate ranges for the index values of segments: the values ``first`` to ``last`` are moved to ``base``."""
 
     first: Integers
     last: Integers
@@ -147,7 +147,7 @@ class Slots(NamedTuple):
 
     @classmethod
     def of(cls, segments: Sequence[QueriedSegment]) -> Slots | None:
-        """Return the slots of the segments; None if these need more integers than there are."""
+        """Return the slots of the segments, or None if 62 bits are not enough."""
         first, last, base = [], [], []
         end = 0
         for segment in segments:
@@ -161,7 +161,7 @@ class Slots(NamedTuple):
         return cls(np.array(first), np.array(last), np.array(base))
 
     def places(self, slots: Integers, values: Integers) -> Integers:
-        """The places of values of slots."""
+        """The places of index values in slots."""
         return values + (self.base - self.first)[slots]
 
     def numbers(self, places: Integers) -> Integers:
@@ -172,7 +172,7 @@ class Slots(NamedTuple):
 def _windows(
     segments: Sequence[QueriedSegment], columns: AnswerColumns, predicate: pc.Expression | None
 ) -> tuple[Integers, Integers] | None:
-    """Return the first and last index value that each segment's rows can have; None if no segment has any."""
+    """Return the first and last possible index value of each segment's rows, or None if no segment has rows."""
     bounds = np.array([segment.bounds for segment in segments], np.int64)
     first, last = bounds[:, 0], bounds[:, 1]
     if predicate is not None:
@@ -184,16 +184,16 @@ def _windows(
 
 
 def _holds(columns: AnswerColumns, predicate: pc.Expression | None, windows: tuple[Integers, Integers]) -> bool:
-    """Return whether a predicate is true in all rows of windows, so that none need be looked at."""
+    """Return whether a predicate is true in all rows of windows, so that no row needs a test."""
     return predicate is None or is_implied(
         HashedPredicate(columns, predicate), int(windows[0].min()), int(windows[1].max())
     )
 
 
 class GroupChunks(NamedTuple):
-    """The chunks of segments, as rows of one table; ``owner`` is the number of the segment of each.
+    """The chunks of segments, as rows of one table; ``owner`` is the segment number of each chunk.
 
-    ``needed`` are the numbers of the needed chunks without static ones; these are in ``static``.
+    ``needed`` has the numbers of the needed chunks except static chunks, which are in ``static``.
     """
 
     layers: Sequence[NamedLayer]
@@ -206,7 +206,7 @@ class GroupChunks(NamedTuple):
     def of(
         cls, segments: Sequence[QueriedSegment], columns: AnswerColumns, windows: tuple[Integers, Integers]
     ) -> GroupChunks:
-        """The chunks for the rows in ``windows``, one for each segment. Raises ``ReadError`` with the name of one."""
+        """The chunks for the rows in ``windows`` (one for each segment). Raises ``ReadError`` with a segment's id."""
         layers: list[NamedLayer] = []
         owners = []
         together = references_of([segment.source for segment in segments])
@@ -234,8 +234,8 @@ class GroupChunks(NamedTuple):
 
 
 def _joined(tables: tuple[ChunkTable, ...]) -> ChunkTable:
-    """Return the rows of all tables; a repeated combination comes from the cache."""
-    key = tuple(map(id, tables))  # unique while the tables are in the cache, too
+    """Return one table with the rows of all tables. Recent results are cached."""
+    key = tuple(map(id, tables))  # ids are unique, as the cache also holds the tables
     entry = _RECENT.find(key)
     if entry is None:
         entry = tables, ChunkTable.concat(tables)
@@ -247,10 +247,9 @@ _RECENT: Final = Recent[tuple[tuple[ChunkTable, ...], ChunkTable]](largest=8 * M
 
 
 class GroupEvents(SegmentEvents):
-    """The events of several segments: their index values are moved to the slots of these.
+    """The events of several segments, whose index values are moved to slots.
 
-    ``owner`` is the segment of each chunk. In ``rows`` static chunks come last, the first of them in place
-    ``temporal``.
+    ``owner`` is the segment of each chunk. In ``rows``, static chunks come last, from place ``temporal``.
     """
 
     def __init__(
@@ -279,7 +278,7 @@ class GroupEvents(SegmentEvents):
         slots: Slots,
         names: Sequence[str] | None,
     ) -> Self:
-        """Return the events in chunks, from recorded times or read. Raises ``ReadError``."""
+        """Return the events in chunks, from recorded times or from the chunks. Raises ``ReadError``."""
         layers, segment_chunks, owner, needed, static = chunks
         wanted = segment_chunks.with_values(columns.keys(names))
         times: list[Times | None] = [None] * len(layers)
@@ -299,7 +298,7 @@ class GroupEvents(SegmentEvents):
         return np.repeat(self._owner[self.rows.numbers], self.rows.counts)
 
     def are_in_slots(self, events: Events) -> bool:
-        """Return whether all index values of events are within the ranges of their segments' entries."""
+        """Return whether all events are in the slots of their segments."""
         owners = self.owners[events.rows]
         inside = events.times - self._slots.base[owners]
         return bool(((inside >= 0) & (inside <= (self._slots.last - self._slots.first)[owners])).all())
@@ -313,7 +312,7 @@ class GroupEvents(SegmentEvents):
         return Presence(chunks[:count], None if mask is None else mask[: int(self.rows.counts[chunks[:count]].sum())])
 
     def of(self, column: ComponentColumnDescriptor, *, clears: bool = True) -> Events | None:
-        """The events of a component, but for those of segments in which it is static."""
+        """The events of a component, without segments in which it is static."""
         events = super().of(column, clears=clears)
         static = self.static_rows((column.entity_path, column.component))
         if events is None or static is None:
@@ -346,26 +345,26 @@ class GroupEvents(SegmentEvents):
 
 
 class _NeverStatic:
-    """No component is static in all segments."""
+    """Static values of a group: no component counts as static in all segments."""
 
     def has(self, key: Key) -> bool:  # noqa: ARG002 (of none)
-        """Return whether a component is static: it is not."""
+        """Return False: no component is static in all segments."""
         return False
 
 
 class _NoStatic(StaticColumns):
-    """Static values are rows as others are."""
+    """Static columns of a group: static values are rows like others."""
 
     def __init__(self) -> None:
         pass
 
     def has(self, column: ComponentColumnDescriptor) -> bool:  # noqa: ARG002 (of none)
-        """Return whether a column is static in all segments: it is not."""
+        """Return False: no column is static in all segments."""
         return False
 
 
 class GroupRows(SegmentRows):
-    """The rows of several segments, one behind the other."""
+    """The rows of several segments, one segment after another."""
 
     def __init__(
         self,
@@ -383,7 +382,7 @@ class GroupRows(SegmentRows):
         self._with_static: dict[str, Located] = {}
 
     def _placed(self, columns: AnswerColumns) -> Integers | None:
-        """The places of the index values that are given."""
+        """The places of the given index values."""
         if columns.query.values is None:
             return None
         return self._places(
@@ -405,7 +404,7 @@ class GroupRows(SegmentRows):
 
     @property
     def are_in_slots(self) -> bool:
-        """Return whether segments agree with their entries; if not, they must be read one by one."""
+        """Whether segments match the ranges in their entries; if not, they must be read one by one."""
         return all(map(self._group.are_in_slots, self.column_events.values()))
 
     @cached_property
@@ -418,11 +417,11 @@ class GroupRows(SegmentRows):
         return places if is_inside.all() else places[is_inside]
 
     def has(self, name: str) -> bool:
-        """Return whether there are values to be taken for a column, the static ones among them."""
+        """Return whether a column has values, including static ones."""
         return name in self.column_events or self._static_of(name) is not None
 
     def located(self, name: str) -> Located:
-        """The values of a column in all rows, the static ones among them."""
+        """The values of a column in all rows, including static ones."""
         static = self._static_of(name)
         if static is None:
             return super().located(name)
@@ -452,6 +451,6 @@ class GroupRows(SegmentRows):
         return names.take(pa.array(self._slots.numbers(self.index_values[start:stop])))
 
     def plain_times(self, start: int, stop: int) -> Integers:
-        """Index values of places."""
+        """The index values of rows, without the moves to slots."""
         places = self.index_values[start:stop]
         return places - (self._slots.base - self._slots.first)[self._slots.numbers(places)]

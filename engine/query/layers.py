@@ -24,10 +24,10 @@ _MOST: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class SegmentLayers:
-    """The layers of a dataset: rows of entries, those of a segment one behind the other, in the order of registration.
+    """The layers of a dataset: rows of entries, grouped by segment, in the order of registration.
 
-    Segments come in the order in which the first of their layers was registered. ``starts`` are where each segment
-    begins, ``owner`` is the number of each row's segment.
+    Segments are in the order in which their first layer was registered. ``starts`` has the first row of each segment,
+    ``owner`` the segment number of each row.
     """
 
     rows: pa.Table
@@ -54,7 +54,7 @@ class SegmentLayers:
 
     @property
     def digests(self) -> list[str]:
-        """The digests of the schemas of layers, each once."""
+        """The distinct digests of the layers' schemas."""
         return [digest for digest in self.rows["schema"].unique().to_pylist() if digest]
 
     def of_segments(self, ids: Collection[str]) -> Self:
@@ -74,7 +74,7 @@ class SegmentLayers:
         return [None if begin is None else (begin, end) for begin, end in zip(first, last, strict=True)]
 
     def ranges(self) -> list[tuple[pa.Field, pa.Array]]:
-        """The end and the start of each index in each segment, by name."""
+        """The end and the start of each index in each segment, sorted by the name of the index."""
         lists = self.rows["ranges"].combine_chunks()
         cells = pc.list_flatten(lists)
         owner = self.owner[np.asarray(pc.list_parent_indices(lists), dtype=np.int64)]
@@ -100,7 +100,7 @@ class SegmentLayers:
         return columns
 
     def queried(self, folder: RecordingsFolder, schemas: SchemaFiles, columns: AnswerColumns) -> list[QueriedSegment]:
-        """The segments as a query with these columns sees them, by their ids. Raises ``ReadError``."""
+        """The segments for a query with these columns, sorted by their ids. Raises ``ReadError``."""
         spans = self.spans_of(columns.query.index)
         ids = self.segments.to_pylist()
         digests = self.rows["schema"].to_pylist()
@@ -122,7 +122,7 @@ class SegmentLayers:
 
 @dataclass(frozen=True)
 class HeldChunks:
-    """Some chunks as a layer of a segment."""
+    """Chunks in memory as a layer of a segment."""
 
     held: tuple[Chunk, ...]
 
@@ -132,7 +132,7 @@ class HeldChunks:
         return ChunkTable.of(ChunkEntry(c.header, 0, c.byte_size, c.byte_size) for c in self.held)
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows. What is loaded of those by reference is not kept."""
+        """The chunks of some rows. Loaded payloads of chunks by reference are not kept."""
         for row in rows.tolist():
             chunk = self.held[row]
             yield chunk.data if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload).data
@@ -140,23 +140,23 @@ class HeldChunks:
 
 @dataclass(frozen=True)
 class HeldSource:
-    """A segment of one layer, whose chunks are these. It pickles; chunks by reference travel without payloads."""
+    """A segment with one layer of chunks in memory. Picklable; chunks by reference are pickled without payloads."""
 
     chunks: tuple[Chunk, ...]
 
     @property
     def has_times(self) -> bool:
-        """There are none: chunks are read for them."""
+        """False: times come from the chunks."""
         return False
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of the chunks by reference; nothing is read for the others."""
+        """The bytes of the chunks by reference; other chunks are already in memory."""
         return sum(chunk.byte_size for chunk in self.chunks if chunk.payload is not None)
 
     @property
     def layer_names(self) -> list[str]:
-        """The default name of a layer."""
+        """The default layer name."""
         return ["base"]
 
     def references(self) -> list[HeldChunks]:
@@ -164,7 +164,7 @@ class HeldSource:
         return [self._layer]
 
     def times(self) -> list[Times | None]:
-        """There are none: chunks are read for them."""
+        """None are held; chunks are read instead."""
         return [None]
 
     @cached_property
@@ -177,10 +177,10 @@ class HeldSource:
 
 @dataclass(frozen=True)
 class HeldRecording:
-    """A recording whose chunks somebody holds.
+    """A recording whose chunks are in memory or referenced.
 
-    ``silent_columns`` are headers of columns that no chunk's header names; ``source`` gives the chunks, if they come
-    from a store.
+    ``silent_columns`` are headers with columns that no chunk's header has; ``source`` has the chunks if they come from
+    a store.
     """
 
     segment_id: str
@@ -190,7 +190,7 @@ class HeldRecording:
 
     @classmethod
     def of(cls, parts: Sequence[HeldRecording]) -> HeldRecording:
-        """The recording that several of one id make together, one behind the other."""
+        """Join recordings with the same id into one, with the chunks of one part after another."""
         if len(parts) == 1:
             return parts[0]
         chunks = chain.from_iterable(part.chunks for part in parts)
@@ -199,9 +199,9 @@ class HeldRecording:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns as :meth:`Schema.to_arrow` gives them, their types joined over all chunks.
+        """The columns in the form of :meth:`Schema.to_arrow`, with types that fit all chunks.
 
-        Raises ``SchemaConflictError`` where they do not go together.
+        Raises ``SchemaConflictError`` if types are incompatible.
         """
         kinds: dict[object, list[ChunkHeader]] = {}
         for header in (*(chunk.header for chunk in self.chunks), *self.silent_columns):
@@ -211,7 +211,7 @@ class HeldRecording:
         return join_schemas(Schema.from_headers(headers).to_arrow() for headers in kinds.values())
 
     def queried(self, columns: AnswerColumns) -> QueriedSegment:
-        """The recording as a query with these columns sees it."""
+        """The recording for a query with these columns."""
         component_keys = frozenset(
             (c.entity_path, c.component) for c in Schema.from_arrow(self.schema).component_columns()
         )
@@ -223,9 +223,9 @@ class HeldRecording:
 
 
 def queried_recordings(query: Query, recordings: Sequence[HeldRecording]) -> tuple[AnswerColumns, list[QueriedSegment]]:
-    """The columns of the answer, and the recordings as the query sees them, by their ids.
+    """The columns of the result, and the recordings for the query, sorted by their ids.
 
-    Raises ``ValueError`` as :meth:`Query.columns` does, and ``SchemaConflictError`` where types do not go together.
+    Raises the errors of :meth:`Query.columns`, and ``SchemaConflictError`` if types are incompatible.
     """
     columns = query.columns(join_schemas(recording.schema for recording in recordings))
     ordered = sorted(recordings, key=lambda recording: recording.segment_id)

@@ -1,4 +1,4 @@
-"""Queries: an index, columns and rules; the columns of the answer, and statistics of its rows."""
+"""Queries: an index, columns and rules; the columns of the result, and statistics of its rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Key = tuple[str, str]
 """A component on an entity."""
 
 SEGMENT_ID: Final = "rerun_segment_id"
-"""The column that names the segment of each row."""
+"""The column with the segment id of each row."""
 
 _METADATA: Final = {"sorbet:version": SORBET_VERSION}
 
@@ -84,15 +84,15 @@ _PRESETS: Final = {
 }
 
 
-# --- index values that are given
+# --- given index values
 
 
 @dataclass(frozen=True, slots=True)
 class IndexValues:
-    """The index values that rows are wanted for: of all segments alike, or of each that is named, and no other.
+    """The index values of the rows to return: the same for all segments, or separate ones for the named segments only.
 
-    They are nanoseconds or sequence numbers, ascending, each once. ``kinds`` are those of the values as given, integers
-    fit every index; ``missing`` is the first of them that is no value, ``None`` or ``NaT``, with its position.
+    They are nanoseconds or sequence numbers, distinct and ascending. ``kinds`` are the kinds of the given values;
+    integers fit every index. ``missing`` describes the first ``None`` or ``NaT`` among them, with its position.
     """
 
     of_all: Integers | None = None
@@ -102,13 +102,13 @@ class IndexValues:
 
     @classmethod
     def of(cls, values: Any, index: str) -> IndexValues:
-        """The values in what a user gives.
+        """The index values in a user's argument.
 
-        An array, a sequence or a range of integers, times or spans is for all segments; a mapping by segment id, or a
-        data frame with the columns ``rerun_segment_id`` and ``index``, for those that it names. Nulls of Arrow are left
-        out. :meth:`check` says whether the index has such values.
+        An array, a sequence or a range of integers, times or spans is for all segments. A mapping by segment id, or a
+        data frame with the columns ``rerun_segment_id`` and ``index``, is for the segments in it. Arrow nulls are left
+        out. :meth:`check` checks that the values fit the index.
 
-        Raises ``TypeError`` for values that no index has, ``ValueError`` for a repeated or too large value.
+        Raises ``TypeError`` for other types of values, ``ValueError`` for a repeated or too large value.
         """
         if isinstance(values, Mapping):
             return cls._joined({str(segment): _given(some) for segment, some in values.items()})
@@ -152,7 +152,7 @@ class IndexValues:
             )
 
     def of_segment(self, segment_id: str, within: tuple[int, int] | None = None) -> Integers:
-        """The values of a segment: those for all that are ``within`` (inclusive), or its own."""
+        """The values of a segment: its own, or the common values ``within`` two bounds (inclusive)."""
         if self.of_all is None:
             return self.by_segment.get(segment_id, _NONE)
         if within is None:
@@ -178,7 +178,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _table_of(values: Any) -> pa.Table | None:
-    """The table that a data frame holds; None for what is none."""
+    """The table of a data frame; None for other values."""
     if isinstance(values, pa.Table):
         return values
     if isinstance(values, (pa.Array, pa.ChunkedArray)) or getattr(values, "ndim", 2) == 1:
@@ -194,7 +194,7 @@ def _distinct(values: Integers) -> Integers:
 
 
 class _Given(NamedTuple):
-    """Index values as integers, in nanoseconds where they are times or spans; see :class:`IndexValues`."""
+    """Index values as integers; times and spans in nanoseconds. See :class:`IndexValues`."""
 
     integers: Integers
     kinds: frozenset[TimelineKind] = frozenset()
@@ -202,7 +202,7 @@ class _Given(NamedTuple):
 
 
 def _given(values: Any) -> _Given:
-    """Some index values as a user gives them."""
+    """Index values in a user's form."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
@@ -224,7 +224,7 @@ def _given(values: Any) -> _Given:
 
 
 def _of_arrow(values: pa.Array) -> _Given:
-    """Index values of Arrow. Durations count as nanoseconds for every index: Rerun takes them for timestamps."""
+    """Index values from Arrow. Durations count as nanoseconds for every index, as Rerun accepts them for timestamps."""
     datatype = values.type
     kinds: frozenset[TimelineKind] = frozenset()
     if pa.types.is_timestamp(datatype):
@@ -243,7 +243,7 @@ def _of_arrow(values: pa.Array) -> _Given:
 
 
 def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
-    """Times or spans of numpy; ``given`` is the one that a user gave for them."""
+    """Index values from numpy times or spans; ``given`` is the user's original value, for messages."""
     missing = np.isnat(values)
     times = values[~missing]
     try:
@@ -251,7 +251,7 @@ def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
     except ValueError as error:
         text = f"index value {error}: it is larger than an index allows"
         raise (UsageError(text) if given is None else _too_large(given)) from error
-    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(times.dtype) != times  # parts of nanoseconds
+    inexact = ticks.view(f"{values.dtype.kind}8[ns]").astype(times.dtype) != times  # fractions of nanoseconds
     if bool(inexact.any()):
         raise _too_large(times[inexact][0] if given is None else given)
     where = f"NaT, at position {int(np.flatnonzero(missing)[0])}" if bool(missing.any()) else ""
@@ -259,7 +259,7 @@ def _of_times(values: npt.NDArray[Any], given: object = None) -> _Given:
 
 
 def _of_items(values: Iterable[Any]) -> _Given:
-    """Values one by one: integers, or what Python, numpy, pandas and Arrow have for times and spans."""
+    """Index values from single values: integers, or times and spans of Python, numpy, pandas or Arrow."""
     integers: list[int] = []
     kinds: set[TimelineKind] = set()
     missing = ""
@@ -285,8 +285,8 @@ def _of_items(values: Iterable[Any]) -> _Given:
 
 
 def _of_item(value: Any) -> _Given | None:
-    """One time or span; None for what is neither."""
-    exact = getattr(value, "to_datetime64", None) or getattr(value, "to_timedelta64", None)  # of pandas
+    """The index value of a time or span; None for another value."""
+    exact = getattr(value, "to_datetime64", None) or getattr(value, "to_timedelta64", None)  # pandas
     if exact is not None:
         value = exact()
     if isinstance(value, (np.datetime64, np.timedelta64)):
@@ -313,7 +313,7 @@ def _not_values(values: Any) -> TypeError:
 
 
 def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str | None = None) -> UsageError:
-    """Return the error on a missing column, with the most similar existing one; ``where`` says who named the column."""
+    """Return the error for a missing column, with the most similar column; ``where`` is the place of its name."""
     plain = [column for column in columns if ":Mcap" not in column or "Mcap" in name]  # others are about channels
     parts = [column for column in plain if len(name) > 2 and name.casefold() in column.casefold()]
     close = difflib.get_close_matches(name, plain, 1) or parts
@@ -343,9 +343,9 @@ class ComponentFilter:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """The rows of events that count: at some index values, and where a component of an entity has an event itself.
+    """The events that make rows: only those at some index values, and only those of one component of an entity.
 
-    What is filled makes no event. Rows of index values that are given all count.
+    Filled values make no rows. With given index values, all rows count.
     """
 
     values: IndexValues | None = None
@@ -354,9 +354,9 @@ class RowFilter:
 
 @dataclass(frozen=True)
 class Query:
-    """A question to segments: the rows of an index, or with None one row of static values for each segment.
+    """A query of segments: rows by an index, or for None one row of static values for each segment.
 
-    ``names_segments``: the answer has a column of their ids.
+    ``names_segments``: the result has a column with segment ids.
     """
 
     index: str | None
@@ -383,9 +383,9 @@ class Query:
         semantics: QuerySemantics | None = None,
         names_segments: bool = True,
     ) -> Query:
-        """The query that the arguments of ``reader`` mean.
+        """The query for the arguments of ``reader``.
 
-        Raises as :meth:`IndexValues.of` does, and ``TypeError`` for contents that are none.
+        Raises the errors of :meth:`IndexValues.of`, and ``TypeError`` for contents of another type.
         """
         if index is not None and not isinstance(index, str):
             raise TypeError(f"index must be a str or None, got {type(index).__name__}")
@@ -403,10 +403,10 @@ class Query:
         )
 
     def columns(self, dataset: pa.Schema, shown: pa.Schema | None = None) -> AnswerColumns:
-        """The columns of the answer, whose query has the index by the timeline's own name, ``message_log_time``.
+        """The columns of the result. Its query has the timeline's own name of the index, such as ``message_log_time``.
 
-        ``dataset`` has the columns of all segments, and so determines the empty ones; ``shown`` has those of the
-        queried segments. Raises ``ValueError`` where no segment has the index, and as :meth:`IndexValues.check` does.
+        ``dataset`` has the columns of all segments, and so decides which are empty; ``shown`` has those of the queried
+        segments. Raises ``ValueError`` if no segment has the index, and the errors of :meth:`IndexValues.check`.
         """
         whole, some = Schema.from_arrow(dataset), Schema.from_arrow(dataset if shown is None else shown)
         all_indexes = {column.name: column for column in whole.index_columns()}
@@ -437,7 +437,7 @@ class Query:
         return AnswerColumns(self, tuple(indexes.values()), shown_columns, visible, unmatched)
 
     def _unmatched(self, entities: set[str]) -> str:
-        """Say that the contents name entities, and that the dataset has none of them."""
+        """Return a message if the contents name only entities that the dataset lacks, else an empty text."""
         named = [text for text in self.contents.to_exprs() if text.strip() and not text.lstrip().startswith("-")]
         if not named or not entities or any(map(self.contents.matches, entities)):
             return ""
@@ -454,10 +454,10 @@ class Query:
 
 @dataclass(frozen=True)
 class AnswerColumns:
-    """The columns of an answer: the segment's id, indexes by their names, and components.
+    """The columns of a query result: the segment's id, indexes by their names, and components.
 
-    ``visible`` are the components that make rows; without an index, that are not all columns. ``unmatched`` is a
-    warning if the contents name entities that the dataset lacks.
+    ``visible`` are the components that make rows; without an index, ``components`` are only the static ones of these.
+    ``unmatched`` is a warning if the contents name entities that the dataset lacks.
     """
 
     query: Query
@@ -474,7 +474,7 @@ class AnswerColumns:
         return pa.schema([*ids, *fields], _METADATA)
 
     def component(self, name: str) -> ComponentColumnDescriptor | None:
-        """The component of a column; None for the columns of ids and indexes."""
+        """The component of a column; None for columns of ids and indexes."""
         return self._by_name.get(name)
 
     @cached_property
@@ -482,12 +482,12 @@ class AnswerColumns:
         return {column.name: column for column in self.components}
 
     def keys(self, names: Sequence[str] | None) -> set[Key]:
-        """The components among columns of these names (None: all)."""
+        """The components of the columns with these names (None: all)."""
         return {(c.entity_path, c.component) for c in self.components if names is None or c.name in names}
 
     def narrowed(self, names: Sequence[str] | None, predicate: object | None = None) -> AnswerColumns:
-        """Return the columns of entities with a component in ``names`` or in the text of a predicate, if selecting
-        columns narrows the rows.
+        """If selecting columns narrows the rows, return the columns of entities with a component in ``names`` or in the
+        text of a predicate; else all columns.
         """
         if names is None or not self.query.semantics.selection_narrows or self.query.fill_latest_at:
             return self
@@ -502,11 +502,11 @@ class AnswerColumns:
 
 @dataclass
 class SegmentFigures:
-    """The figures of a segment, of a share of one, or of some that are read together, counted while rows are made.
+    """The figures of a segment, a share of one, or several that are read together, counted while rows are made.
 
-    Who wants them has one in the context of the task. ``chunks`` has the bytes of the message of each chunk that is
-    needed, by segment, layer and number. ``planned`` is when the chunks were known, and ``first`` when the first rows
-    were there, in seconds since the epoch.
+    To collect figures, add this to the task's context. ``chunks`` has the message bytes of each needed chunk, by
+    segment, layer and number. ``planned`` is the time when the chunks were known, and ``first`` the time of the first
+    rows, in seconds since the epoch.
     """
 
     chunks: dict[str, dict[str, dict[int, int]]] = field(default_factory=dict)
@@ -517,7 +517,7 @@ class SegmentFigures:
     first: float | None = None
 
     def need(self, segment_id: str, layers: Iterable[tuple[str, ChunkTable, Integers]]) -> None:
-        """Count chunks that a segment needs: rows of the tables of layers."""
+        """Count chunks that a segment needs: rows of its layers' tables."""
         self.planned = self.planned or time.time()
         mine = self.chunks.setdefault(segment_id, {})
         for name, table, rows in layers:
@@ -525,11 +525,11 @@ class SegmentFigures:
             mine.setdefault(name, {}).update(zip(rows.tolist(), sizes.tolist(), strict=True))
 
     def read(self, fetches: Fetches) -> None:
-        """Count what was read."""
+        """Store the counts of reads."""
         self.pieces, self.requests, self.bytes = fetches.pieces, fetches.requests, fetches.bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as JSON has them."""
+        """The figures as JSON data."""
         chunks = [
             [segment_id, layer, list(some), list(some.values())]
             for segment_id, layers in self.chunks.items()
@@ -539,7 +539,7 @@ class SegmentFigures:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SegmentFigures:
-        """The figures that :meth:`to_dict` gave."""
+        """The inverse of :meth:`to_dict`."""
         figures = cls(**{**data, "chunks": {}})
         for segment_id, layer, rows, sizes in data["chunks"]:
             figures.chunks.setdefault(segment_id, {})[layer] = dict(zip(rows, sizes, strict=True))

@@ -1,7 +1,7 @@
 """The rows of a segment: the latest value of each component at each index value.
 
-Rows are found in times and row ids alone. Values are taken once, for rows and columns that are wanted, in batches of
-bounded size.
+Only times and row ids determine the rows. Values are taken once, for requested rows and columns, in batches of limited
+size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .segment_chunks import Windows
 
 
 def as_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """The values under a type that they were joined to: fields that a struct does not have are null.
+    """The values cast to a joined type: missing fields of a struct are null.
 
     >>> as_type(pa.array([{"x": 1}]), pa.struct([("w", pa.int8()), ("x", pa.int64())])).to_pylist()
     [{'w': None, 'x': 1}]
@@ -64,7 +64,7 @@ def _as_struct(values: pa.StructArray, datatype: pa.StructType) -> pa.StructArra
 
 
 def byte_ends(values: pa.Array) -> Integers:
-    """The bytes that the rows before each row take, and of all of them: ``len(values) + 1`` sums.
+    """For each row, the bytes of the rows before it, and last the bytes of all rows: ``len(values) + 1`` sums.
 
     >>> byte_ends(pa.array([[b"abc"], None, [b"d", b"e"]], pa.list_(pa.binary()))).tolist()
     [0, 11, 15, 29]
@@ -102,7 +102,7 @@ _OFFSETS: Final = (
 
 
 def _width_of(values: pa.Array) -> int:
-    """The bytes of a row, of a type whose rows are all of one width, or about so."""
+    """The bytes of a row, for a type with rows of equal width, or else the mean."""
     try:
         return int(values.type.bit_width) // 8
     except ValueError:
@@ -114,11 +114,11 @@ def _steps(count: int, width: int) -> Integers:
 
 
 class PickedRows:
-    """Rows to take values of, by chunk; columns that are logged together share them.
+    """The rows whose values are taken, by chunk. Columns that are logged together share them.
 
-    ``rows`` are numbers of rows (-1: null), ``cleared`` are those that are an empty list. ``chunks`` have the values,
-    ascending, and between two of ``bounds`` are the rows of each, ``local`` ones, in the order of their numbers.
-    ``are_distinct``: each value is taken once, in that order.
+    ``rows`` are row numbers (-1: null), and ``cleared`` marks rows with an empty list. ``chunks`` are the ascending
+    numbers of the chunks with values. ``local[bounds[i]:bounds[i + 1]]`` are the ascending rows in chunk ``i`` of
+    these. ``are_distinct``: each value is taken once, in that order.
     """
 
     def __init__(self, source: ChunkRows, rows: Integers, cleared: Mask | None) -> None:
@@ -150,7 +150,7 @@ class PickedRows:
 
     @cached_property
     def indices(self) -> pa.Array | None:
-        """The places of rows among the taken values, with an empty list behind them; None if they are the same."""
+        """The place of each row's value in the taken values, which an empty list follows; None if all are in order."""
         if self._places is None:
             return None
         places = np.zeros(self.count, np.int64)
@@ -163,7 +163,7 @@ class PickedRows:
 
     @cached_property
     def runs(self) -> list[tuple[int, int, pa.Array | None]]:
-        """For each chunk the first row, the number of rows, and the rows; None if they are consecutive."""
+        """For each chunk, the first row, the number of rows, and the rows, or None for consecutive rows."""
         runs = []
         for first, stop in pairwise(self.bounds):
             begin = int(self.local[first])
@@ -173,7 +173,7 @@ class PickedRows:
 
 
 class ColumnValues:
-    """The values of a component under the type of the answer, to be taken by the numbers of rows of a segment."""
+    """The values of a component, in the type of the result, by row numbers of a segment."""
 
     def __init__(self, rows: ChunkRows, key: Key, datatype: pa.DataType) -> None:
         self._rows = rows
@@ -208,7 +208,7 @@ class ColumnValues:
         return sizes
 
     def widest(self, picked: PickedRows) -> int:
-        """The bytes of the largest value in the chunks of rows."""
+        """The bytes of the largest value in the picked rows' chunks."""
         widest = 0
         for chunk, array in zip(picked.chunks.tolist(), self._arrays(picked.chunks), strict=True):
             if chunk not in self._widest:
@@ -238,7 +238,7 @@ class ColumnValues:
 
 
 def _fixed_width(datatype: pa.ListType) -> int | None:
-    """The bytes of an element, of a list of numbers."""
+    """The bytes of an element in a list of numbers; None for other lists."""
     inner = datatype.value_type
     is_plain = pa.types.is_primitive(inner) and not pa.types.is_boolean(inner)
     return inner.bit_width // 8 if is_plain and pa.types.is_list(datatype) else None
@@ -249,15 +249,14 @@ BATCH_BYTES: Final = 64 * MIB
 _BATCH_ROWS: Final = 1 << 16
 
 Located = tuple[Integers, Mask | None]
-"""For each row of the result, the chunk row with its value (-1: none), and whether that is a clear."""
+"""For each row of the result, the chunk row with its value (-1: no value), and whether it is a clear."""
 
 
 class SegmentRows:
-    """The rows of a segment, of events on its index.
+    """The rows of a segment, from events on its index.
 
-    Order: by the index. ``given`` are the index values that are wanted, in place of those of events. Rows outside of
-    ``windows`` are left out; events before them count where rows are filled. Without an index there is one row of
-    static values, and no events.
+    Order: by the index. ``given`` are index values that replace those of events. Rows outside of ``windows`` are left
+    out, but filled rows use earlier events. Without an index, there is one row of static values, and no events.
     """
 
     def __init__(
@@ -282,7 +281,7 @@ class SegmentRows:
 
     @cached_property
     def index_values(self) -> Integers:
-        """The index values of the rows; one row without an index has none."""
+        """The index values of the rows; empty without an index."""
         if self._given is not None:
             values = self._given
         else:
@@ -295,7 +294,7 @@ class SegmentRows:
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in which ``predicate`` is true, with the columns ``names`` (None: all). None is empty."""
+        """The rows that pass ``predicate``, with the columns ``names`` (None: all). No batch is empty."""
         names = self.columns.arrow.names if names is None else names
         count = int(self._has_row) if self._events is None else len(self.index_values)
         for start in range(0, count, _BATCH_ROWS):
@@ -305,14 +304,14 @@ class SegmentRows:
                 yield block.batch(rows, names, picked)
 
     def _deciding(self) -> Iterator[Events]:
-        """The events that make rows: of all columns, or of the one that rows are filtered by."""
+        """The events that make rows: of all columns, or of the column that filters rows."""
         component = self._query.rows.component
         for column in self.columns.visible:
             if column.name in self.column_events and component in (None, (column.entity_path, column.component)):
                 yield self.column_events[column.name]
 
     def _kept(self, ticks: Integers) -> Integers:
-        """Index values of events, those of them that count."""
+        """The index values of events that count."""
         values = self._query.rows.values
         return (
             ticks if values is None else np.intersect1d(ticks, values.of_segment(self.segment_id), assume_unique=True)
@@ -320,23 +319,23 @@ class SegmentRows:
 
     @property
     def _has_row(self) -> bool:
-        """Whether a segment has its row of static values."""
+        """Whether the segment has a row of static values."""
         if not self._query.semantics.static_rows_need_values:
             return True
         return any(self.static.has(column) for column in self.columns.components)
 
     @cached_property
     def column_events(self) -> Mapping[str, Events]:
-        """The events of each column that has some."""
+        """The events of each column with events."""
         if self._events is None:
             return {}
         events_of = {column.name: self._events.of(column) for column in self.columns.visible}
         return {name: events for name, events in events_of.items() if events is not None}
 
-    # --- what a block asks
+    # --- data for a block
 
     def located(self, name: str) -> Located:
-        """The values of a column that has events, in all rows."""
+        """The values of a column with events, in all rows."""
         events = self.column_events[name]
         if id(events) not in self._located:
             self._located[id(events)] = self._locate(name)
@@ -344,7 +343,7 @@ class SegmentRows:
 
     @cached_property
     def _uncleared(self) -> dict[str, Events | None]:
-        """Return the events of cleared columns without their clears, if clears do not end filling."""
+        """If clears do not end filling, return the events without clears of the columns that have clears."""
         if self._events is None or not (self._query.fill_latest_at and self._query.semantics.cleared_values_return):
             return {}
         cleared = {name for name, events in self.column_events.items() if events.cleared is not None}
@@ -380,7 +379,7 @@ class SegmentRows:
         return np.where(has_event, events.rows[at], -1), cleared
 
     def has(self, name: str) -> bool:
-        """Return whether there are values to be taken for a column."""
+        """Return whether a column has values."""
         return name in self.column_events
 
     def segment_ids(self, start: int, stop: int) -> pa.Array:
@@ -388,11 +387,11 @@ class SegmentRows:
         return pa.repeat(pa.scalar(self.segment_id, pa.string()), stop - start)
 
     def plain_times(self, start: int, stop: int) -> Integers:
-        """The index values of rows, as they are."""
+        """The index values of rows."""
         return self.index_values[start:stop]
 
     def other_times(self, index: str, start: int, stop: int) -> pa.Array:
-        """Return the latest time on another index of the events behind each row, or null."""
+        """Return for each row the latest time of its events on another index, or null."""
         count = stop - start
         latest, has_time = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.bool_)
         if self._events is not None:
@@ -412,7 +411,7 @@ class SegmentRows:
         return pa.array(latest, mask=~has_time)
 
     def values(self, name: str) -> ColumnValues:
-        """The values of a column that has events."""
+        """The values of a column with events."""
         column = self.columns.component(name)
         assert self._events is not None
         assert column is not None
@@ -422,7 +421,7 @@ class SegmentRows:
         return self._values[name]
 
     def picked(self, name: str, rows: Integers, picked_rows: dict[int, PickedRows]) -> tuple[Integers, PickedRows]:
-        """Return the chunk rows with the values of ``rows``, also by chunk. Other columns have ``picked_rows``."""
+        """Return the chunk rows with the values of ``rows``, also by chunk. Columns share the cache ``picked_rows``."""
         assert self._events is not None
         located, cleared = self.located(name)
         some = located if len(rows) == len(located) else located[rows]
@@ -436,7 +435,7 @@ class SegmentRows:
 
 
 class StaticColumns:
-    """The static values of components under the types of an answer, and columns of them."""
+    """The static values of components, in the types of the result, also as repeated columns."""
 
     def __init__(self, values: StaticValues) -> None:
         self.values = values
@@ -448,11 +447,11 @@ class StaticColumns:
         return self.values.has((column.entity_path, column.component))
 
     def size(self, column: ComponentColumnDescriptor) -> int:
-        """The bytes of the value of a column that is static."""
+        """The bytes of a static column's value."""
         return int(self._value(column).nbytes)
 
     def repeated(self, column: ComponentColumnDescriptor, count: int) -> pa.Array:
-        """Return the value of a static column, repeated; it is a slice of an earlier result if that is long enough.
+        """Return a static column's value, repeated. A long enough earlier result is sliced.
 
         A mesh of megabytes would otherwise be copied into every row of every batch.
         """
@@ -469,7 +468,7 @@ class StaticColumns:
 
 
 class _Block:
-    """Some rows of a segment, from ``start`` to before ``stop``, before their values are taken."""
+    """The rows ``range(start, stop)`` of a segment, before their values are taken."""
 
     def __init__(self, of: SegmentRows, start: int, stop: int) -> None:
         self._of = of
@@ -481,7 +480,7 @@ class _Block:
         return self.stop - self.start
 
     def kept(self, predicate: pc.Expression) -> Integers:
-        """The rows in which ``predicate`` is true."""
+        """The rows that pass ``predicate``."""
         text = str(predicate)
         schema = self._of.columns.arrow
         names = [name for name in schema.names if name in text]
@@ -492,9 +491,7 @@ class _Block:
         return np.asarray(matches[number], dtype=np.int64)
 
     def batches(self, rows: Integers, names: Sequence[str]) -> Iterator[tuple[Integers, dict[int, PickedRows]]]:
-        """Yield the rows in runs with values of at most :data:`BATCH_BYTES`, and the picked rows if they are located
-        already.
-        """
+        """Yield the rows in runs with values of at most :data:`BATCH_BYTES`, each with the picked rows known so far."""
         if not len(rows):
             return
         fixed = 64
@@ -525,7 +522,7 @@ class _Block:
             start, before = stop, int(ends[stop - 1])
 
     def batch(self, rows: Integers, names: Sequence[str], picked: dict[int, PickedRows]) -> pa.RecordBatch:
-        """These rows, with the values of these columns."""
+        """The batch of some rows and columns."""
         schema = pa.schema([self._of.columns.arrow.field(name) for name in names], self._of.columns.arrow.metadata)
         if not names:
             empty = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
@@ -544,7 +541,7 @@ class _Block:
         return self._of.values(name).take(self._of.picked(name, rows, picked)[1])
 
     def _plain(self, name: str) -> pa.Array:
-        """The column of segment ids or of an index, of all rows."""
+        """A column of segment ids or index values, for all rows of the block."""
         if name not in self._made:
             self._made[name] = self._plain_of(name)
         return self._made[name]
@@ -560,7 +557,7 @@ class _Block:
         return self._of.other_times(name, self.start, self.stop).view(datatype)
 
     def _stand_in(self, name: str) -> pa.Array:
-        """A column with nulls where the real one has them, as a predicate looks into no list."""
+        """A column with the same nulls and empty lists, as predicates do not use the values of lists."""
         column = self._of.columns.component(name)
         if column is None:
             return self._plain(name)
@@ -581,9 +578,9 @@ def _empty_lists(datatype: pa.ListType, missing: Mask) -> pa.ListArray:
 
 
 def _filtered(table: pa.Table, predicate: pc.Expression) -> pa.Table:
-    """The rows in which a predicate is true, in their order.
+    """The rows that pass a predicate, in order.
 
-    In this thread: waiting for those of Arrow's pool takes ten times as long as filtering 65,536 rows.
+    It uses only this thread: waiting for Arrow's threads takes ten times as long as filtering 65,536 rows.
     """
     from pyarrow import acero
 
@@ -593,7 +590,7 @@ def _filtered(table: pa.Table, predicate: pc.Expression) -> pa.Table:
 
 
 def _united(times: Sequence[Integers]) -> Integers:
-    """All times, ascending, each once."""
+    """The distinct times of all arrays, ascending."""
     distinct: list[Integers] = []
     for some in times:
         if not any(len(other) == len(some) and np.array_equal(other, some) for other in distinct):
@@ -605,6 +602,6 @@ def _united(times: Sequence[Integers]) -> Integers:
 
 
 def within(values: Integers, window: tuple[int, int]) -> Integers:
-    """Ascending values, those of them that are in a window."""
+    """The part of ascending values in a window."""
     first, stop = np.searchsorted(values, window[0]), np.searchsorted(values, window[1], side="right")
     return values[first:stop]

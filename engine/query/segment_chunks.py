@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 Windows = Sequence[tuple[int, int]]
-"""Ranges of index values, both ends inclusive, ascending and without overlap."""
+"""Ascending ranges of index values without overlap, with both ends included."""
 
 _MOST: Final = np.iinfo(np.int64).max
 
 
 class ChunkCells(NamedTuple):
-    """Components of chunks of one table: the chunk's row, the component, and where its events on the index are."""
+    """Components of a table's chunks: the chunk's row, the component, and the range of its events on the index."""
 
     rows: Integers
     keys: list[Key]
@@ -36,10 +36,10 @@ class ChunkCells(NamedTuple):
 
 
 class SegmentChunks:
-    """The chunks of a segment that have something to do with a query, over the manifests of its layers.
+    """The chunks of a segment that are relevant to a query, from the manifests of its layers.
 
-    Chunks are numbered through, one layer after the other. ``static`` are those without an index that have a column of
-    the answer; ``unclear`` are other chunks, with components that are known only after reading.
+    Chunks are numbered consecutively over the layers. ``static`` are chunks without an index that may have a column of
+    the result. ``unclear`` are other chunks, whose components are known only after reading.
     """
 
     def __init__(self, columns: AnswerColumns, tables: Sequence[ChunkTable]) -> None:
@@ -73,7 +73,7 @@ class SegmentChunks:
         self._key = _joined([_coded(numbers, some.keys, some.codes) for some in cells])
         self._is_clear = np.array([key[1] == TOMBSTONE for key in numbers], np.bool_)
         self.starts = _joined([some.starts for some in cells])
-        """Where the events of each component of each chunk begin."""
+        """The times at which the events of each component of each chunk begin."""
         self.ends = _joined([some.ends for some in cells])
 
     def __len__(self) -> int:
@@ -88,12 +88,12 @@ class SegmentChunks:
         return self._claimed[key]
 
     def by_layer(self, numbers: Integers) -> list[Integers]:
-        """The rows of the table of each layer, of ascending numbers of chunks."""
+        """The rows in each layer's table for ascending chunk numbers."""
         bounds = pairwise(self.layer_starts.tolist())
         return [numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first for first, stop in bounds]
 
     def with_values(self, keys: Collection[Key]) -> Mask:
-        """The mask of the chunks with values of some components, or which may have them, and of clears."""
+        """The mask of the chunks that have or may have values of some components, or clears."""
         is_wanted = np.array([key in keys for key in self._keys], np.bool_) | self._is_clear
         mask = np.zeros(len(self), np.bool_)
         mask[self._chunk[is_wanted[self._key]]] = True
@@ -102,10 +102,10 @@ class SegmentChunks:
         return mask
 
     def needed(self, windows: Windows | None, given: Integers | None = None) -> Integers:
-        """The numbers of the chunks that are needed for the rows in ``windows`` (None: all), but static ones.
+        """The numbers of the chunks needed for the rows in ``windows`` (None: all), except static chunks.
 
-        With ``given`` rows are those of these values alone. For filled rows, add for each component the chunks that can
-        hold the last event before, and all clears before the end.
+        With ``given``, only rows of these values count. For filled rows, this adds the chunks that can have the last
+        event of a component before them, and all clears before the end.
         """
         is_needed = self._of_values(given) if given is not None else self._of_windows(windows)
         mask = np.zeros(len(self), np.bool_)
@@ -114,7 +114,7 @@ class SegmentChunks:
         return np.flatnonzero(mask)
 
     def needed_of_each(self, owner: Integers, begin: Integers, end: Integers) -> Integers:
-        """The numbers of the chunks of several segments that are needed, as :meth:`needed` says, but static ones.
+        """The numbers of the needed chunks of several segments, like :meth:`needed`, except static chunks.
 
         ``owner`` is the segment of each chunk, ``begin`` and ``end`` the window of each segment, which may be empty.
         """
@@ -146,7 +146,7 @@ class SegmentChunks:
         return self._before(np.minimum(given, _MOST - 1) + 1) | self._touching(given[-1:], given[-1:])
 
     def _touching(self, begins: Integers, ends: Integers) -> Mask:
-        """The cells with events, or so it may be, in ranges that ascend."""
+        """The cells that may have events in ascending ranges."""
         if not len(begins):
             return np.zeros(len(self._chunk), np.bool_)
         at = np.searchsorted(ends, self.starts)
@@ -154,10 +154,10 @@ class SegmentChunks:
         return mask
 
     def _before(self, begins: Integers) -> Mask:
-        """The cells that can hold the last event of their component before one of some times, and clears.
+        """The cells that can have their component's last event before one of some times, and clears.
 
-        These are the cells that reach over such a time; and the cells that end last before it, unless the events of one
-        that reaches over it begin later still.
+        These are the cells that reach over such a time, and the cells that end last before it, unless a cell that
+        reaches over the time begins after their end.
         """
         mask = np.zeros(len(self._chunk), np.bool_)
         if not len(begins) or not len(self._chunk):
@@ -175,8 +175,8 @@ class SegmentChunks:
 
     @cached_property
     def _places(self) -> tuple[Integers, Integers, Integers, Integers]:
-        """The distinct starts and ends; the starts and the ends by component and their place among these, ascending;
-        and the cells in the order of their ends.
+        """The distinct starts and ends; the ascending starts and ends, as numbers of a component and a place among
+        these; and the cells in the order of their ends.
         """
         edges = np.unique(np.concatenate([self.starts, self.ends]))
         base = self._key * (len(edges) + 1)
@@ -187,7 +187,7 @@ class SegmentChunks:
     def cuts(self, chunks: Integers, costs: Integers, budget: int) -> list[int]:
         """Return the index values to cut at. The ``chunks`` that begin between two cuts cost about ``budget``.
 
-        ``costs`` are those of all chunks.
+        ``costs`` has the costs of all chunks.
         """
         begins = np.full(len(self), _MOST)
         np.minimum.at(begins, self._chunk, self.starts)
@@ -199,14 +199,14 @@ class SegmentChunks:
 
 
 def _last_before(places: Integers, before: Integers, size: int) -> Integers:
-    """The greatest of ascending ``places`` below each of ``before`` that is of its run of ``size``; -1: none."""
+    """The greatest of ascending ``places`` below each of ``before``, in the same run of ``size``, or -1."""
     at = np.searchsorted(places, before) - 1
     last = places[np.maximum(at, 0)]
     return np.where((at >= 0) & (last // size == before // size), last, -1)
 
 
 def _wanted(table: ChunkTable, wanted: Collection[Key]) -> tuple[list[Key], Integers]:
-    """Return the wanted components of a table, and for each cell the number of its component, or -1."""
+    """Return a table's wanted components, and for each cell the number of its component, or -1."""
     (entities, paths), parts = table.entity_codes, table.components
     names = [descriptor.component for descriptor in parts.descriptors]
     keys: list[Key] = []
@@ -231,7 +231,7 @@ def _unclear(table: ChunkTable, above: Collection[str]) -> Integers:
 
 
 def _cells(table: ChunkTable, index: str | None, keys: list[Key], is_wanted: Integers) -> ChunkCells:
-    """The wanted components of chunks that have the index, and some event on it."""
+    """The wanted components of chunks that have events on the index."""
     lines, parts = table.timelines, table.components
     of_index = np.array([name == index for name, _ in lines.keys], np.bool_)[lines.codes]
     line = np.full(len(table), -1, np.int64)
@@ -249,11 +249,11 @@ def _joined(arrays: Sequence[Integers]) -> Integers:
 
 
 _MOST_WINDOWS: Final = 64
-"""Ranges of a segment's index that are looked at by themselves."""
+"""The most ranges of a segment's index that are tested separately."""
 
 
 def satisfiable(predicate: pc.Expression, guarantees: Iterable[pc.Expression], schema: pa.Schema) -> list[int]:
-    """The places of the guarantees under which a predicate over columns of ``schema`` may hold for some row.
+    """The numbers of the guarantees under which a row of ``schema`` may pass a predicate.
 
     Raises ``UnsupportedError`` for a predicate that Arrow cannot evaluate.
     """
@@ -278,7 +278,7 @@ def satisfiable(predicate: pc.Expression, guarantees: Iterable[pc.Expression], s
 def segment_guarantee(
     columns: AnswerColumns, segment_id: str, span: tuple[int, int] | None, lacking: pc.Expression | None
 ) -> pc.Expression:
-    """The facts of every row of a segment, whose index values are within ``span`` (inclusive)."""
+    """The facts about every row of a segment with index values within ``span`` (inclusive)."""
     guarantee = pc.field(SEGMENT_ID) == segment_id if columns.query.names_segments else pc.scalar(True)
     if lacking is not None:
         guarantee = guarantee & lacking
@@ -306,7 +306,7 @@ def index_guarantee(columns: AnswerColumns, span: tuple[int, int]) -> pc.Express
 def windows_of(
     columns: AnswerColumns, predicate: pc.Expression, segment_id: str, span: tuple[int, int], starts: Integers
 ) -> Windows:
-    """The ranges of a segment's index in which a predicate may hold. ``starts`` are where ranges may begin."""
+    """The ranges of a segment's index in which a predicate may hold. Ranges may begin at ``starts``."""
     inside = np.unique(starts[(starts > span[0]) & (starts <= span[1])])
     if len(inside) >= _MOST_WINDOWS:
         inside = inside[np.linspace(0, len(inside) - 1, _MOST_WINDOWS).astype(np.int64)]
@@ -324,7 +324,7 @@ def windows_of(
 
 
 class HashedPredicate:
-    """A predicate over columns, as something that can be kept: predicates have no hash."""
+    """A predicate over columns as a key of a cache: predicates themselves have no hash."""
 
     def __init__(self, columns: AnswerColumns, predicate: pc.Expression) -> None:
         self.columns = columns
@@ -347,7 +347,7 @@ def is_implied(asked: HashedPredicate, first: int, last: int) -> bool:
 
 @lru_cache(maxsize=256)
 def hull_of(asked: HashedPredicate, first: int, last: int) -> tuple[int, int] | None:
-    """Return the first and the last index value between two at which a predicate can hold, or None."""
+    """Return the first and the last index value, from ``first`` to ``last``, at which a predicate can hold, or None."""
 
     def can_hold(begin: int, end: int) -> bool:
         guarantee = index_guarantee(asked.columns, (begin, end))

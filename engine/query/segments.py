@@ -1,4 +1,4 @@
-"""Segments as queries read them: their chunks, layers and times."""
+"""Segments for queries: their chunks, layers and times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .segment_chunks import SegmentChunks, Windows, windows_of
 
 
 class LayerChunks(Protocol):
-    """The chunks of a layer, by reference: :class:`ChunkReferences`, or chunks in memory."""
+    """The chunks of a layer: :class:`ChunkReferences`, or chunks in memory."""
 
     @property
     def table(self) -> ChunkTable:
@@ -35,21 +35,21 @@ class LayerChunks(Protocol):
         ...
 
     def read(self, rows: Integers) -> Iterable[ChunkData]:
-        """Yield the chunks of some rows, in that order, each read when it is taken. Raises ``ReadError``."""
+        """Yield the chunks of some rows, in the order of ``rows``, each read when it is taken. Raises ``ReadError``."""
         ...
 
 
 class SegmentSource(Protocol):
-    """The chunks of a segment, in layers. It pickles."""
+    """The chunks of a segment, in layers. Picklable."""
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of all chunks as stored, about; known without a look at any."""
+        """The approximate stored bytes of all chunks, known without reading any."""
         ...
 
     @property
     def has_times(self) -> bool:
-        """Whether there are times of all layers; known without a look at any."""
+        """Whether all layers have recorded times, known without reading any."""
         ...
 
     @property
@@ -62,15 +62,15 @@ class SegmentSource(Protocol):
         ...
 
     def times(self) -> Sequence[Times | None]:
-        """Return the times of the chunks of each layer of :meth:`references`; None for a layer without recorded times.
-        Raises ``ReadError``.
+        """Return the times of the chunks of each layer of :meth:`references`, or None for a layer without recorded
+        times. Raises ``ReadError``.
         """
         ...
 
 
 @lru_cache(maxsize=16)
 def _folder_of(store: str) -> RecordingsFolder:
-    """The folder of a store: its paths are made once for all of its segments."""
+    """The folder of a store, cached so that its paths are made once for all segments."""
     return RecordingsFolder(store)
 
 
@@ -88,7 +88,7 @@ class StoreSource:
 
     @property
     def has_times(self) -> bool:
-        """Whether there are times of all layers that have chunks."""
+        """Whether all layers with chunks have recorded times."""
         return all(layer.times_size for layer in self.layers if layer.chunks)
 
     @property
@@ -97,7 +97,7 @@ class StoreSource:
         return [layer.layer for layer in self.layers if layer.chunks]
 
     def references(self) -> list[ChunkReferences]:
-        """All chunks of each layer that has some. Raises ``ReadError``."""
+        """All chunks of each layer with chunks. Raises ``ReadError``."""
         return [self._folder.references(layer) for layer in self.layers if layer.chunks]
 
     def times(self) -> list[Times | None]:
@@ -113,9 +113,9 @@ class StoreSource:
 
 
 class LazySource(StoreSource):
-    """A segment of a store whose entries are rows until somebody asks for them: most segments have no part in a query.
+    """A segment of a store whose entries are made from rows on first use: most segments are irrelevant to a query.
 
-    It pickles as a :class:`StoreSource`.
+    It is pickled as a :class:`StoreSource`.
     """
 
     def __init__(self, store: str, rows: pa.Table, first: int, stop: int, stored_bytes: int) -> None:
@@ -135,7 +135,7 @@ class LazySource(StoreSource):
 
     @staticmethod
     def load(sources: Iterable[LazySource]) -> None:
-        """Make the entries of sources, those of one table together."""
+        """Make the entries of sources, for all sources of a table together."""
         lacking = [vars(source) for source in sources if "layers" not in vars(source)]
         for _, group in groupby(lacking, key=lambda fields: id(fields["_rows"])):
             some = list(group)
@@ -147,9 +147,9 @@ class LazySource(StoreSource):
 
 
 def references_of(sources: Sequence[SegmentSource]) -> list[Sequence[LayerChunks]] | None:
-    """Return the chunks of each source, where those of a store can be found together.
+    """Return the chunks of each source, looked up together, if all sources are of one store.
 
-    None if they can't, where somebody counts what is read, and where something is damaged: then each is asked.
+    None if they are not, if reads are counted, or if something is damaged: then look up each source.
     """
     stored = [source for source in sources if isinstance(source, StoreSource)]
     if len(stored) < max(len(sources), 2) or len({s.store for s in stored}) > 1 or find(Fetches) is not None:
@@ -167,7 +167,7 @@ def references_of(sources: Sequence[SegmentSource]) -> list[Sequence[LayerChunks
 
 @contextmanager
 def segment_named(segment_id: str) -> Iterator[None]:
-    """Say in errors of reading which segment it was."""
+    """A block whose read errors name the segment."""
     try:
         yield
     except ReadError as error:
@@ -185,24 +185,24 @@ class NamedLayer:
         self._layer = layer
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows. Raises ``ReadError`` with the name of the segment."""
+        """The chunks of some rows. Raises ``ReadError`` with the segment's id."""
         with segment_named(self.segment_id):
             yield from self._layer.read(rows)
 
 
 def rows_of_layers(numbers: Integers, bounds: Integers) -> list[tuple[int, Integers]]:
-    """Return the layers that have some of these chunks, which ascend, and the rows of the chunks there.
+    """Return the numbers of the layers with chunks of ascending ``numbers``, each with the rows of these chunks.
 
-    Layers have the chunks from one of ``bounds`` to before the next one.
+    Layer ``i`` has the chunks ``range(bounds[i], bounds[i + 1])``.
     """
     cuts = np.searchsorted(numbers, bounds)
     return [(at, numbers[cuts[at] : cuts[at + 1]] - bounds[at]) for at in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist()]
 
 
 class OpenSegment:
-    """The layers of a segment, and times of those whose chunks are read for values alone.
+    """The layers of a segment, with times for those whose chunks are read only for values.
 
-    Chunks are numbered through, one layer after the other. What was read stays until :meth:`keep`.
+    Chunks are numbered consecutively over the layers. Read chunks stay in memory until :meth:`keep`.
     """
 
     def __init__(self, layers: Sequence[LayerChunks], times: Sequence[Times | None]) -> None:
@@ -213,7 +213,7 @@ class OpenSegment:
         self._sizes = sizes_of(layers)
 
     def rows(self, numbers: Integers, index: str | None, static: Integers | None = None) -> ChunkRows:
-        """The rows of those of some chunks that have an index (None: of all), and of static ones behind them.
+        """The rows of the chunks that have an index (None: of all), followed by the rows of static chunks.
 
         Raises ``ReadError``.
         """
@@ -241,7 +241,7 @@ class OpenSegment:
         return layer_rows
 
     def load(self, numbers: Integers) -> list[ChunkData]:
-        """These chunks; those that are not there yet are read, in the order of their files. Raises ``ReadError``."""
+        """The chunks with these numbers. Reads missing chunks, in the order of their files. Raises ``ReadError``."""
         missing = np.array([number for number in numbers.tolist() if number not in self._chunks], np.int64)
         missing.sort()
         for at, rows in rows_of_layers(missing, self._bounds):
@@ -256,7 +256,7 @@ class OpenSegment:
         return [self._chunks[number] for number in numbers.tolist()]
 
     def unlike(self, number: int) -> ReadError:
-        """The error for a chunk that is not as its manifest or its footer says."""
+        """The error for a chunk that differs from its manifest or footer."""
         at = int(np.searchsorted(self._bounds, number, side="right")) - 1
         table, row = self._layers[at].table, number - int(self._bounds[at])
         (parts, paths), (entities, names) = table.part_codes, table.entity_codes
@@ -270,7 +270,7 @@ class OpenSegment:
         )
 
     def keep(self, numbers: Integers) -> None:
-        """Drop all chunks but these, and the times of the others."""
+        """Drop other chunks and their times."""
         self._chunks = {number: self._chunks[number] for number in numbers.tolist() if number in self._chunks}
         for times, (first, stop) in zip(self._times, pairwise(self._bounds.tolist()), strict=True):
             if times is not None:
@@ -278,32 +278,32 @@ class OpenSegment:
 
 
 def sizes_of(layers: Sequence[LayerChunks]) -> Integers:
-    """The bytes of each chunk of layers, in memory or about so."""
+    """The approximate bytes in memory of each chunk of layers."""
     sizes = [np.maximum(layer.table.uncompressed_sizes, layer.table.sizes).astype(np.int64) for layer in layers]
     return np.concatenate([np.empty(0, np.int64), *sizes])
 
 
 _ALL: Final = (-(1 << 63), (1 << 63) - 1)
-"""The window of any index value."""
+"""The window of all index values."""
 
 PIECE_BYTES: Final = 256 * MIB
-"""The approximate uncompressed bytes of the chunks for a piece of a segment."""
+"""The approximate uncompressed bytes of a piece's chunks."""
 
 WINDOW_BYTES: Final = 64 * MIB
-"""The approximate uncompressed bytes of the chunks that are read at once for rows."""
+"""The approximate uncompressed bytes of chunks that are read at once for rows."""
 
 _LARGE: Final = MIB
-"""Bytes of chunks of a layer that are worth its times, where these may say that they need not be read."""
+"""The bytes of a layer's chunks from which reading its times pays off, if the times may spare reads of chunks."""
 _ROW_BYTES: Final = 48
-"""Bytes that a row of a chunk costs without its values."""
+"""The bytes in memory of a chunk's row without its values."""
 
 
 @dataclass(frozen=True)
 class QueriedSegment:
-    """A segment, or a piece of one, with its query. It pickles.
+    """A segment, or a piece of one, with its query. Picklable.
 
-    ``source`` has its chunks. ``component_keys`` are the components of the segment. ``span`` is the first and the last
-    value of its index, or None if it has none. A piece has the rows with index values in ``window``, both ends
+    ``source`` has its chunks. ``component_keys`` are the components of the segment. ``span`` has the first and the last
+    value of its index, or is None without index values. A piece has the rows with index values in ``window``, both ends
     included.
     """
 
@@ -316,12 +316,12 @@ class QueriedSegment:
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes of all chunks as stored, about; known without a look at any."""
+        """The approximate stored bytes of all chunks, known without reading any."""
         return self.source.stored_bytes
 
     @property
     def given(self) -> Integers | None:
-        """The given index values within the segment, or None if the query gives none."""
+        """The segment's given index values, or None if the query has no given values."""
         values = self.columns.query.values
         if values is None:
             return None
@@ -342,7 +342,7 @@ class QueriedSegment:
 
     @property
     def may_have_rows(self) -> bool:
-        """Whether there can be any row, as far as that is known without a chunk."""
+        """Whether rows are possible, as far as known without reading chunks."""
         deciding = self.columns.query.rows.component
         keys = ((c.entity_path, c.component) for c in self.columns.visible)
         shows = any(key in self.component_keys and deciding in (None, key) for key in keys)
@@ -351,8 +351,8 @@ class QueriedSegment:
         return self.bounds is not None and (shows or self.given is not None)
 
     def cut(self, budget_bytes: int = PIECE_BYTES) -> list[QueriedSegment]:
-        """Pieces that need about so many bytes of chunks each, uncompressed; their rows, one piece after the other, are
-        those of the segment. Raises ``ReadError``.
+        """Pieces that need about ``budget_bytes`` of uncompressed chunks each. Their rows, in order, are the rows of
+        the segment. Raises ``ReadError``.
         """
         if self.bounds is None:
             return [self]
@@ -368,11 +368,11 @@ class QueriedSegment:
     def batches(
         self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in which ``predicate`` is true, with the columns ``names``; see :meth:`SegmentRows.batches`.
+        """The rows that pass ``predicate``, with the columns ``names``; see :meth:`SegmentRows.batches`.
 
-        Rows are made window by window of the index, each of about :data:`WINDOW_BYTES` of chunks, and what one window
-        alone needs is let go after it. Raises ``ReadError`` where a manifest, times or a chunk is damaged, or not there
-        any more.
+        Rows are made for one window of the index after another, each with chunks of about :data:`WINDOW_BYTES`. Chunks
+        that later windows do not need are dropped. Raises ``ReadError`` if a manifest, times or a chunk is damaged or
+        missing.
         """
         files = OpenFiles()
         try:
@@ -425,16 +425,16 @@ class QueriedSegment:
         return SegmentRows(columns, self.segment_id, static, events, given=given, windows=windows)
 
     def reached(self, windows: Windows) -> Windows:
-        """The part of these ranges of the index that is looked at: here all."""
+        """The part of these index ranges that is read; here all."""
         return windows
 
     def plan(self, columns: AnswerColumns, predicate: pc.Expression | None) -> None:
-        """Find the chunks that rows need, without reading them, to be counted. Raises ``ReadError``."""
+        """Count the chunks that rows need, without reading them. Raises ``ReadError``."""
         if self.may_have_rows:
             self._planned(columns, predicate)
 
     def read_bytes(self, names: Sequence[str] | None = None, predicate: pc.Expression | None = None) -> int:
-        """The bytes of the chunks that :meth:`batches` reads, as stored, or about so. Raises ``ReadError``."""
+        """The approximate stored bytes of the chunks that :meth:`batches` reads. Raises ``ReadError``."""
         columns = self.columns.narrowed(names, predicate)
         layers, chunks, _, needed = self._planned(columns, predicate)
         if self.source.has_times:
@@ -447,7 +447,7 @@ class QueriedSegment:
     def needed(
         self, columns: AnswerColumns, predicate: pc.Expression | None
     ) -> tuple[Windows, list[tuple[LayerChunks, Integers]]]:
-        """Return the ranges of the index in which rows can be, and the layers' rows of the needed chunks."""
+        """Return the index ranges that may have rows, and each layer's table rows of the needed chunks."""
         layers, chunks, windows, needed = self._planned(columns, predicate)
         rows = chunks.by_layer(needed)
         return windows, [(layer, some) for layer, some in zip(layers, rows, strict=True) if len(some)]
@@ -469,7 +469,7 @@ class QueriedSegment:
 
 
 class _Plan(NamedTuple):
-    """The layers and the chunks of a segment, the ranges of the index that rows can be in, and the chunks needed."""
+    """The layers and chunks of a segment, the index ranges that may have rows, and the needed chunks."""
 
     layers: Sequence[LayerChunks]
     chunks: SegmentChunks
@@ -478,10 +478,10 @@ class _Plan(NamedTuple):
 
 
 def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_asked: bool) -> bool:
-    """Return whether times of layers save so many bytes that it is quicker to read them, too.
+    """Return whether reading the times of layers spares so many bytes of chunks that it is faster.
 
-    ``wanted`` are the chunks with possibly requested values, ``needed`` those relevant to the rows. With ``is_asked``,
-    the times decide, too, which values are read.
+    ``wanted`` are the chunks that may have requested values, ``needed`` the chunks that determine rows. With
+    ``is_asked``, the times also decide which values are read.
     """
     sizes = sizes_of(layers)
     total = int(sizes[needed].sum())
@@ -490,7 +490,7 @@ def saves(layers: Sequence[LayerChunks], wanted: Mask, needed: Integers, *, is_a
 
 
 def _cut(windows: Windows, cuts: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Divide the windows into groups; one begins at each cut.
+    """Divide windows into groups, with a new group at each cut.
 
     >>> _cut([(0, 5), (8, 9)], [3, 9])
     [[(0, 2)], [(3, 5), (8, 8)], [(9, 9)]]

@@ -1,6 +1,6 @@
 """Search in components of a dataset: for words, and for the nearest vectors.
 
-The names below are loaded when they are first used.
+Each name below is loaded on first use.
 """
 
 from ...lazy_names import lazy_names

@@ -9,10 +9,10 @@
                   | leaf [NOT] IN "(" constant { "," constant } ")" | leaf IS [NOT] NULL
     OP          :=  "<" | "<=" | ">" | ">=" | "=" | "==" | "!=" | "<>"
     constant    :=  number | 'text' | TRUE | FALSE
-    leaf        :=  the name of a column, bare or "between quotes", and a selector of a value in it
+    leaf        :=  a column name, bare or "between quotes", with a selector of a value in the column
 
-Truth has three values, as in SQL. A comparison is true of a row where it is true of one of its values, null where the
-row has none, and otherwise false. Numbers are compared exactly, and NaN as in IEEE 754: it is unequal to each.
+Truth has three values, as in SQL. In a row, a comparison is true if it is true for one of the leaf's values, null if
+the leaf has no value, and otherwise false. Numbers are compared exactly. NaN differs from each number, as in IEEE 754.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _SHAPE: Final = 'Write comparisons such as "/imu:Imu:accel[0]" > 9.8, joined by 
 
 
 class Truth(NamedTuple):
-    """The truth of a condition in each row: false where it is neither true nor null."""
+    """The truth of a condition in each row: true, null, or else false."""
 
     is_true: Mask
     is_null: Mask
 
 
 class Values(NamedTuple):
-    """The values of a leaf that are not null, and the row of each."""
+    """The values of a leaf that are not null, each with its row."""
 
     values: npt.NDArray[Any]
     owners: npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ class Values(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueLeaf:
-    """A value in a column: ``text`` names it, ``selector`` selects it, ``kind`` is its type."""
+    """A value in a column: ``text`` is its name, ``selector`` its path, and ``kind`` its type."""
 
     text: str
     column: str
@@ -79,11 +79,11 @@ class ValueLeaf:
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds texts."""
+        """Whether its values are texts."""
         return bool(pa.types.is_string(self.kind) or pa.types.is_large_string(self.kind))
 
     def values(self, column: pa.Array) -> Values:
-        """Its values in the rows of its column."""
+        """The values of the leaf in the rows of its column."""
         lists = Selector(self.selector).execute_per_row(column)
         if lists is None:
             return Values(np.empty(0), np.empty(0, np.int64), len(column))
@@ -100,7 +100,7 @@ class ValueLeaf:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the leaves of statistics that its values are in; none where statistics do not say."""
+        """The paths of its values in statistics; empty if unknown."""
         return tuple(path for path, _ in self._places)
 
     @cached_property
@@ -109,14 +109,12 @@ class ValueLeaf:
 
     @property
     def may_lack(self) -> bool:
-        """Whether a row may have no value of it where no value is null: an element that a list does not have."""
+        """Whether a row may lack a value without a null, as lists may be too short for the element."""
         return any(lacks for _, lacks in self._places)
 
 
 def _paths_of(kind: pa.DataType, nodes: Sequence[Any]) -> list[tuple[str, bool]]:
-    """The paths of the leaves that a selector reaches, and whether lists may lack the element; none where that is not
-    known.
-    """
+    """The paths of a selector's leaves, each with whether lists may lack the element; empty if unknown."""
     reached = [("", kind, False)]
     for node in nodes:
         reached_next: list[tuple[str, pa.DataType, bool]] = []
@@ -151,11 +149,11 @@ class Condition(Protocol):
     """A condition on leaves."""
 
     def leaves(self) -> Iterator[ValueLeaf]:
-        """The leaves that it compares."""
+        """The compared leaves."""
         ...
 
     def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
-        """Return its truth in rows with some values."""
+        """Return the truth in rows with some values."""
         ...
 
     def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
@@ -165,7 +163,7 @@ class Condition(Protocol):
 
 @dataclass(frozen=True)
 class LeafComparison:
-    """A leaf compared with constants. ``op`` is a key of :data:`_FLIPPED`, or ``between``, ``in`` or ``null``."""
+    """A comparison of a leaf with constants. ``op`` is ``between``, ``in``, ``null`` or a key of :data:`_FLIPPED`."""
 
     leaf: ValueLeaf
     op: str
@@ -176,7 +174,7 @@ class LeafComparison:
         yield self.leaf
 
     def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
-        """Whether one of the values of each row is so."""
+        """True in rows in which at least one value fulfils the comparison."""
         some = values(self.leaf)
         has_value = np.zeros(some.rows, np.bool_)
         has_value[some.owners] = True
@@ -187,7 +185,7 @@ class LeafComparison:
         return Truth(is_true, ~has_value)
 
     def holds(self, values: npt.NDArray[Any]) -> Mask:
-        """A mask: the values that fulfil the comparison."""
+        """The mask of the values that fulfil the comparison."""
         if self.op == "between":
             low, high = self.constants
             return _compared(values, ">=", low) & _compared(values, "<=", high)
@@ -196,7 +194,7 @@ class LeafComparison:
         return _compared(values, self.op, self.constants[0])
 
     def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
-        """Return the truth values possible by the bounds of values, or by their texts."""
+        """Return the truth values that the bounds or the texts of the values allow."""
         leaf = statistics(self.leaf)
         has_values = leaf.num_values > 0
         may_be_null = leaf.nulls > 0
@@ -244,21 +242,21 @@ class LeafComparison:
 
 @dataclass(frozen=True)
 class Not:
-    """The opposite of a condition; null where that is null."""
+    """The opposite of a condition; null if the condition is null."""
 
     part: Condition
 
     def leaves(self) -> Iterator[ValueLeaf]:
-        """Those of the condition."""
+        """The leaves of the condition."""
         yield from self.part.leaves()
 
     def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
-        """True where it is false."""
+        """True in rows in which the condition is false."""
         is_true, is_null = self.part.truth(values)
         return Truth(~is_true & ~is_null, is_null)
 
     def outcomes(self, statistics: Callable[[ValueLeaf], LeafStatistics]) -> Outcomes:
-        """The others."""
+        """The opposites of the condition's outcomes."""
         some = self.part.outcomes(statistics)
         turned: Outcomes = ((some & NULL) | ((some & TRUE) << 1) | ((some & FALSE) >> 1)).astype(np.uint8)
         return turned
@@ -272,12 +270,12 @@ class Joined:
     is_any: bool
 
     def leaves(self) -> Iterator[ValueLeaf]:
-        """Those of all conditions."""
+        """The leaves of all conditions."""
         for part in self.parts:
             yield from part.leaves()
 
     def truth(self, values: Callable[[ValueLeaf], Values]) -> Truth:
-        """As SQL has it: true or false where that follows from what is not null."""
+        """Truth as in SQL: true or false if the parts that are not null decide it, else null."""
         truths = [part.truth(values) for part in self.parts]
         decided = [t.is_true if self.is_any else ~t.is_true & ~t.is_null for t in truths]
         is_decided = reduce(np.logical_or, decided)
@@ -302,7 +300,7 @@ class Joined:
 
 
 def _around(constant: Constant) -> tuple[float, float]:
-    """The float at or below a number, and the one at or above it."""
+    """The floats next to a number: the one at or below it, and the one at or above it."""
     try:
         near = float(constant)
     except OverflowError:
@@ -367,10 +365,9 @@ class _Token(NamedTuple):
 
 
 def parse_condition(text: str, columns: Mapping[str, pa.DataType]) -> Condition:
-    """Parse a condition on columns of these names and types, which are lists.
+    """Parse a condition on columns with these names and types. The types are lists.
 
-    Raises ``UsageError`` for text that is no condition, columns and leaves that there are not, and constants that are
-    not compared with them.
+    Raises ``UsageError`` for text that is not a condition, missing columns and leaves, and constants of wrong types.
     """
     if len(text) > _MOST_CHARACTERS:
         raise UsageError(f"the condition has {len(text):,} characters", hint=f"The limit is {_MOST_CHARACTERS:,}.")
@@ -534,7 +531,7 @@ class _Parser:
 
 
 def leaf_of(column: str, path: str, kind: pa.DataType) -> ValueLeaf:
-    """The leaf at a path of a column. Raises ``UsageError`` if there is none, with names like it."""
+    """The leaf at a path of a column. If it is missing, raises a ``UsageError`` with similar names."""
     text = column + path
     paths = [column + some for some in leaf_paths(kind.value_type)]
     close = difflib.get_close_matches(text, paths, 1)

@@ -1,4 +1,4 @@
-"""Labels of people about segments and events, as rows of a table; and samples of segments."""
+"""Labels that people give to segments and events, as rows of a table; and samples of segments."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 _SPAN: Final = ("start", "end")
 _KEY: Final = (SEGMENT_ID, *_SPAN, "who")
 _COMPARED: Final = 1000
-"""Ids among which one that may have been meant is looked for."""
+"""The most ids that are compared to suggest a similar one."""
 _SHOWN: Final = 3
 
 
 def label_schema(index_type: pa.DataType) -> pa.Schema:
-    """The columns of a table of labels, whose times are values of an index of this type."""
+    """The columns of a table of labels. Its times have the type of the index."""
     return pa.schema(
         [
             pa.field(SEGMENT_ID, pa.string(), nullable=False),
@@ -48,7 +48,7 @@ def label_schema(index_type: pa.DataType) -> pa.Schema:
 
 
 class DatasetCuration:
-    """The methods of a dataset, or of a view of it, that choose among its segments."""
+    """The methods of a dataset or view that choose among its segments."""
 
     segment_ids: Callable[[], list[str]]
     segment_rows: Callable[[], pa.Table]
@@ -123,21 +123,21 @@ class DatasetCuration:
         Parameters
         ----------
         table
-            A table of :meth:`label`, or its name. A result of :meth:`TableEntry.at` gives the labels of that version.
+            A table of :meth:`label`, or its name. With :meth:`TableEntry.at`, the labels are those of a version.
 
         Raises
         ------
         NotFoundError
             There is no such table.
         ValueError
-            It has other columns.
+            The table has other columns.
         """
         view: Any = self
         entry = view.dataset.catalog.get_table(table) if isinstance(table, str) else table
         _check_labels(entry)
         rows = entry.to_arrow_reader().read_all().combine_chunks()
         rows = rows.filter(pc.is_in(rows[SEGMENT_ID], pa.array(self.segment_ids(), pa.string())))
-        rows = rows.take(pc.sort_indices(rows["made_at"]))  # stable: of one moment the later row counts
+        rows = rows.take(pc.sort_indices(rows["made_at"]))  # stable: at equal times, the later row counts
         numbered = rows.select(_KEY).append_column("row", pa.array(np.arange(len(rows))))
         last = numbered.group_by(list(_KEY), use_threads=False).aggregate([("row", "max")])["row_max"]
         return frame_of(rows.take(pa.array(np.sort(np.asarray(last)))))
@@ -152,24 +152,24 @@ class DatasetCuration:
     ) -> DatasetView:
         """The view of randomly chosen segments: ``n`` of each value of ``by``, or a fraction of them.
 
-        The same seed chooses the same segments, whatever the order of their registration.
+        The same seed chooses the same segments, independent of the order of their registration.
 
         Parameters
         ----------
         n
             The number of segments of each value. A value with fewer segments gives all of them, with a warning.
         by
-            A column of :meth:`segment_table`, or several, such as the property ``property:info:weather``. A null is a
-            value. By default ``n`` segments are chosen from all.
+            One or several columns of :meth:`segment_table`, such as the property ``property:info:weather``. Null counts
+            as a value. By default ``n`` segments are chosen from all.
         fraction
-            The fraction of the segments of each value, instead of ``n``; rounded to the nearest number of segments.
+            The fraction of the segments with each value, instead of ``n``; rounded to the nearest number of segments.
         seed
             The seed of the random choice.
 
         Raises
         ------
         ValueError
-            There is no such column, or not exactly one of ``n`` and ``fraction`` is given.
+            There is no such column, or both or neither of ``n`` and ``fraction`` are given.
 
         Examples
         --------
@@ -181,7 +181,7 @@ class DatasetCuration:
         return self.filter_segments(rows[SEGMENT_ID].take(pa.array(sampler.chosen(stacklevel=2))).to_pylist())
 
     def _label_table(self, table: str | TableEntry, index: str | None) -> TableEntry:
-        """A table of labels, which is made if there is none. Raises ``UsageError`` for one that has other columns."""
+        """A table of labels, created if missing. Raises ``UsageError`` if it has other columns."""
         view: Any = self
         entry: TableEntry
         if isinstance(table, str):
@@ -192,7 +192,7 @@ class DatasetCuration:
                 schema = label_schema(self._index_type(index))
                 try:
                     entry = catalog.create_table(table, schema)
-                except AlreadyExistsError:  # another has made it just now
+                except AlreadyExistsError:  # another caller has just created it
                     entry = catalog.get_table(table)
         else:
             entry = table
@@ -250,7 +250,7 @@ def rows_with_segments(given: Any) -> pa.Table | None:
 
 
 def segments_in(dataset: DatasetEntry, segment_ids: Any) -> frozenset[str]:
-    """The ids given to a method. Warns of unknown ones, at the call of that method."""
+    """The ids given to a method. Warns about unknown ids, with the line of the method's call."""
     chosen = _ids_of(segment_ids)
     ids = dataset.segment_ids()
     absent = sorted(chosen.difference(ids))
@@ -293,7 +293,7 @@ def _check_labels(entry: TableEntry) -> None:
 
 
 def _index_value(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
-    """Return a value of an index of this type. Raises ``TypeError`` or ``UsageError`` if it is none."""
+    """Convert a value to an index's type. Raises ``TypeError`` or ``UsageError`` if it does not fit."""
     if value is None:
         return pa.scalar(None, kind)
     check_argument(name, value, int, np.integer, datetime, timedelta, np.datetime64, np.timedelta64)
@@ -305,7 +305,7 @@ def _index_value(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def _labels_of(rows: pa.Table, kind: pa.DataType, values: dict[str, str | None]) -> pa.Table:
-    """Return rows as the table of labels has them. Raises ``UsageError`` for an end before its start."""
+    """Return rows with the columns of the table of labels. Raises ``UsageError`` for an end before its start."""
     schema = label_schema(kind)
     spans = []
     for name in _SPAN:

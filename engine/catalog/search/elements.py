@@ -1,4 +1,4 @@
-"""Elements of a component: the rows of a search index, cut from the chunks of layers."""
+"""Elements of a component: the rows of a search index, from the chunks of layers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ TIMEPOINT: Final = "timepoint"
 """The column with the value of the time index. In search results it has the name of the index."""
 
 Numbered = tuple[int, RecordingEntry]
-"""A layer, and its number in the rows."""
+"""A layer and its number in the index's rows."""
 
 
 @dataclass(frozen=True)
 class Elements:
-    """The elements of a component that have a time on an index, each of the type ``instance``.
+    """The elements of a component that have a time on an index. Their type is ``instance``.
 
-    Vectors are ``fixed_size_list``; of a component whose lists hold numbers each list is one, otherwise each of their
-    elements.
+    Vectors are ``fixed_size_list``. If the component's lists hold numbers, each list is a vector, otherwise each
+    element.
     """
 
     entity: str
@@ -56,7 +56,7 @@ class Elements:
         )
 
     def of_layer(self, folder: RecordingsFolder, numbered: Numbered) -> Iterator[pa.RecordBatch]:
-        """The rows of a layer, by chunk. Raises ``ReadError``, and ``UsageError`` for vectors of other lengths."""
+        """The rows of a layer, by chunk. Raises ``ReadError``, and ``UsageError`` for vectors of different lengths."""
         number, entry = numbered
         if not entry.chunks:
             return
@@ -101,7 +101,7 @@ class Elements:
         )
 
     def _cut(self, values: pa.ListArray) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """The row, the place in its list and the value of each element that is not null."""
+        """The row, the place in the row's list and the value of each element that is not null."""
         lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0), dtype=np.int64)
         rows = np.repeat(np.arange(len(values)), lengths)
         places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -138,7 +138,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class ElementsBody(Body):
-    """The stage that writes the rows of layers into files of an index's table, some layers a task."""
+    """The stage that writes the rows of layers into files of an index's table. Each task writes some layers."""
 
     elements: Elements
     store: str
@@ -174,7 +174,7 @@ def layer_rows(elements: Elements, folder: RecordingsFolder, numbered: Numbered)
 
 
 def first_length(elements: Elements, folder: RecordingsFolder, layers: Sequence[RecordingEntry]) -> int | None:
-    """The length of the first list that is not empty; lists that are vectors all have it."""
+    """The length of the first list that is not empty, which all vectors must have."""
     for entry in layers:
         if not entry.chunks:
             continue
@@ -204,7 +204,7 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _having(ends: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], wanted: list[int]) -> npt.NDArray[np.bool_]:
-    """The mask of the rows with one of the wanted cells."""
+    """The mask of the rows with at least one wanted cell."""
     mask = np.zeros(len(ends) - 1, np.bool_)
     mask[np.repeat(np.arange(len(mask)), np.diff(ends))[np.isin(codes, wanted)]] = True
     return mask

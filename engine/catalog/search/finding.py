@@ -1,9 +1,8 @@
 """Events: runs of rows of a dataset in which a condition on values is true.
 
-A segment is opened only where the statistics of its chunks (:class:`~chunkmill.engine.rrd.LeafStatistics`) do not rule
-the condition out, and of a long one only the ranges of the index in which a chunk may fulfil it. What is read there are
-the rows of the same query that :meth:`DatasetView.reader` answers, so several values at one time, clears, layers and
-static values count as they do there.
+A segment is read only if the statistics of its chunks (:class:`~chunkmill.engine.rrd.LeafStatistics`) do not rule out
+the condition, and only in the ranges of the index in which a chunk may fulfil it. The rows are those of
+:meth:`DatasetView.reader`, so several values at one time, clears, layers and static values have the same effect.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _TOMBSTONE: Final = "Clear:is_recursive"
 
 @dataclass(frozen=True)
 class Search:
-    """A condition, the index of its rows, and the components by the names of their columns. It pickles."""
+    """A condition, the index of its rows, and the columns of its components. Picklable."""
 
     condition: Condition
     index: str | None
@@ -52,7 +51,7 @@ class Search:
 
     @property
     def peaks(self) -> LeafComparison | None:
-        """The comparison of which events have the most extreme value."""
+        """The comparison whose most extreme value each event reports, or None."""
         condition = self.condition
         is_ordered = isinstance(condition, LeafComparison) and condition.op in ("<", "<=", ">", ">=")
         return condition if isinstance(condition, LeafComparison) and is_ordered else None
@@ -67,14 +66,14 @@ class Search:
 
     @property
     def is_true_of_nulls(self) -> bool:
-        """Whether it is true of a row without any value."""
+        """Whether the condition is true in a row without values."""
         nothing = Values(np.empty(0), np.empty(0, np.int64), 1)
         return bool(self.condition.truth(lambda _: nothing).is_true[0])
 
 
 class _Choice(NamedTuple):
     """The part of a segment to read: ``windows`` of the index, or None for all. ``parting`` are the index values of
-    rows outside of them. ``is_known``: it has statistics.
+    rows outside of the windows. ``is_known``: the segment has statistics.
     """
 
     windows: Windows | None
@@ -94,8 +93,8 @@ Chunks = tuple[Times, Integers]
 class SearchedSegment(QueriedSegment):
     """A segment, or a piece of one, whose batches are the runs of rows in which a condition is true.
 
-    Each row of a batch is a run; or, with ``is_run`` false, stands for rows in which the condition is not true; or with
-    ``is_known`` false, says that there are no statistics.
+    Each row of a batch is a run. With ``is_run`` false, it represents rows in which the condition is not true; with
+    ``is_known`` false, it marks a segment without statistics.
     """
 
     search: Search | None = None
@@ -106,7 +105,7 @@ class SearchedSegment(QueriedSegment):
         names: Sequence[str] | None = None,  # noqa: ARG002
         predicate: pc.Expression | None = None,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
-        """The runs, in their order. Raises ``ReadError`` as a query does, and for damaged statistics."""
+        """The runs, in the order of the index. Raises ``ReadError`` like a query, and for damaged statistics."""
         search = self.search
         assert search is not None
         if not self.may_have_rows:
@@ -148,7 +147,7 @@ class SearchedSegment(QueriedSegment):
         return self._of_one(search, of_entity[search.columns[0].entity_path])
 
     def _is_ruled_out(self, search: Search, layers: Sequence[Chunks], of_entity: dict[str, list[Chunks]]) -> bool:
-        """Return whether the condition is true of no row, by statistics of all chunks, or of those of the entities."""
+        """Return whether statistics of all chunks, or of the entities' chunks, rule out the condition in all rows."""
         is_one = len(search.columns) == 1
         if search.is_true_of_nulls and (not is_one or _have(layers, _TOMBSTONE)):
             return False
@@ -167,7 +166,7 @@ class SearchedSegment(QueriedSegment):
         return not (search.condition.outcomes(whole) & TRUE).any()
 
     def _of_one(self, search: Search, layers: Sequence[Chunks]) -> _Choice:
-        """Choose windows for a condition on one component, none of whose values is static or cleared."""
+        """Choose windows for a condition on one component without static or cleared values."""
         component, index = search.columns[0].component, search.index
         assert index is not None
         windows: list[tuple[int, int]] = []
@@ -202,7 +201,7 @@ def _have(layers: Sequence[Chunks], component: str) -> bool:
 
 
 def _having(layers: Sequence[Chunks], component: str) -> list[Chunks]:
-    """The chunks with a component that is not null in each row."""
+    """The chunks in which at least one row of a component is not null."""
     return [(times, chunks[times.states(component, chunks) != Validity.NULL]) for times, chunks in layers]
 
 
@@ -224,13 +223,13 @@ def _statistics(leaf: ValueLeaf, component: str, layers: Sequence[Chunks]) -> Le
 
 
 def _joined(some: Sequence[LeafStatistics]) -> LeafStatistics:
-    """Statistics of chunks one behind the other."""
+    """The joined statistics of chunks, in order."""
     *arrays, texts = zip(*some, strict=True)
     return LeafStatistics._make([*map(np.concatenate, arrays), list(chain.from_iterable(texts))])
 
 
 def _merged_statistics(a: LeafStatistics, b: LeafStatistics) -> LeafStatistics:
-    """The statistics of the values of two leaves together."""
+    """The joint statistics of two leaves' values."""
     return LeafStatistics(
         a.is_known & b.is_known,
         np.minimum(a.low, b.low),
@@ -243,7 +242,7 @@ def _merged_statistics(a: LeafStatistics, b: LeafStatistics) -> LeafStatistics:
 
 
 def _whole(some: LeafStatistics) -> LeafStatistics:
-    """The statistics of all chunks as those of one. At some times there may be no value yet."""
+    """The statistics of all chunks as one chunk. It has a null, as there may be times before the first value."""
     texts = None if None in some.texts else frozenset[str]().union(*filter(None, some.texts))
     return LeafStatistics(
         np.array([some.is_known.all()]),
@@ -257,7 +256,7 @@ def _whole(some: LeafStatistics) -> LeafStatistics:
 
 
 def _ranges(values: Integers, ends: Integers) -> list[tuple[int, int]]:
-    """The first and the last value of each chunk that has some."""
+    """The first and the last value of each chunk with values."""
     starts = ends[:-1][np.diff(ends) > 0]
     if not len(starts):
         return []
@@ -276,7 +275,7 @@ def _event_times(times: Times, index: str, kind: TimelineKind, component: str, c
 
 
 def _merged(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that ascend, and have nothing in common.
+    """Ascending ranges without overlap.
 
     >>> _merged([(5, 9), (0, 3), (8, 12)])
     [(0, 3), (5, 12)]
@@ -295,7 +294,7 @@ def _merged(windows: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @dataclass
 class _Run:
-    """Rows in which the condition is true: of the index from ``start`` to ``end``."""
+    """Rows in which the condition is true, from index value ``start`` to ``end``."""
 
     start: int
     end: int
@@ -304,7 +303,7 @@ class _Run:
     peak_at: int | None = None
 
     def add(self, other: _Run, sign: int) -> None:
-        """Take in a later one."""
+        """Join a later run into this one."""
         self.end = max(self.end, other.end)
         self.rows += other.rows
         if self.peak is None or (
@@ -314,11 +313,11 @@ class _Run:
 
 
 _ROWS: Final = 4096
-"""Runs of a batch."""
+"""The least number of runs of a batch, except the last."""
 
 
 class _Runs:
-    """Makes runs of the rows of a segment, or of a piece of one, as they come."""
+    """Finds the runs in the rows of a segment, or a piece of one, as they are read."""
 
     def __init__(self, search: Search, parting: Integers) -> None:
         self._search = search
@@ -338,7 +337,7 @@ class _Runs:
         self._open: tuple[_Run, int] | None = None
 
     def batches(self, rows: Iterable[pa.RecordBatch], *, is_known: bool) -> Iterator[pa.RecordBatch]:
-        """The runs, and between two of them a row for those that part them."""
+        """The runs, with a row for other rows between two runs."""
         waiting: list[_Run | None] = []
         previous: tuple[int | None, int] = None, 0
         if not is_known:
@@ -373,7 +372,7 @@ class _Runs:
         return pa.RecordBatch.from_pylist(rows, self._schema)
 
     def _runs_of(self, batch: pa.RecordBatch) -> Iterator[tuple[_Run, int, int]]:
-        """The runs of a batch, and the numbers of their first row and of the row behind the last."""
+        """The runs of a batch, each with the number of its first row and the number after its last row."""
         search, offset = self._search, self._first
         self._first += len(batch)
         if not len(batch):
@@ -411,7 +410,7 @@ class _Runs:
 
 
 def _extremes(comparison: LeafComparison, some: Values, rows: Integers) -> npt.NDArray[Any]:
-    """The most extreme value of each of some rows, in which the comparison is true."""
+    """The most extreme value of each of ``rows``, in which the comparison is true."""
     holds = comparison.holds(some.values)
     values, owners = some.values[holds], some.owners[holds]
     function = np.maximum if comparison.op in (">", ">=") else np.minimum
@@ -423,7 +422,7 @@ def _extremes(comparison: LeafComparison, some: Values, rows: Integers) -> npt.N
 
 
 class ValueSearch:
-    """The method of a dataset, or of a view of it, that finds events."""
+    """The method of a dataset or view that finds events."""
 
     def find(
         self,
@@ -455,8 +454,8 @@ class ValueSearch:
             The index of rows; optional if the dataset has only one. If all columns are static, no index is needed, and
             ``start`` and ``end`` are null.
         window
-            Rows at most this far apart are one event: seconds or ``"10s"``, or steps of a sequence index. By default an
-            event ends before the next row in which the condition is not true.
+            Matching rows at most this far apart are one event: seconds or ``"10s"``, or steps of a sequence index. By
+            default, the first row that does not match ends an event.
         contents
             Only columns of these entities, as for :meth:`filter_contents`.
         segments
@@ -531,7 +530,7 @@ def _only_index(names: Sequence[str]) -> str:
 
 
 def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str | None) -> int | None:
-    """Return the largest distance of rows of one event, in units of the index."""
+    """Return the largest distance between rows of one event, in units of the index."""
     if window is None or index is None:
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
@@ -551,7 +550,7 @@ def _ticks(window: float | str | timedelta | None, kind: pa.DataType, index: str
 def _events(
     segments: Sequence[SearchedSegment], search: Search, kind: pa.DataType, run: RunOptions
 ) -> tuple[pa.Table, int]:
-    """The events of segments, and how many of these have no statistics."""
+    """The events of segments, and the number of segments without statistics."""
     from ...frames import RowRequest, rows_of
 
     sign = 1 if search.peaks is None or search.peaks.op in (">", ">=") else -1

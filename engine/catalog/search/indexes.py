@@ -1,14 +1,14 @@
-"""The search indexes of a dataset: their list, the layers that each covers, and how they are made.
+"""The search indexes of a dataset: their list, the layers that each covers, and their creation.
 
 ::
 
-    search/versions/00000007.json      the indexes, by versions like those of a store
-    search/made/<name>.arrow           the layers that an index covers, by the numbers that their rows have
-    search/made/<name>.table           an empty file, which says that there is, or may be, such a table
-    search/tables/<name>               its rows, a Lance table of which one version counts
+    search/versions/00000007.json      the list of indexes, in versions like those of a store
+    search/made/<name>.arrow           the layers that an index covers, by their numbers in its rows
+    search/made/<name>.table           an empty file: the table of this name may exist
+    search/tables/<name>               the rows of an index: one version of a Lance table
 
-What an index says is taken in by the version file that names it, in one step: until then the one of before is in use,
-and what was written for another is of no effect.
+A version file puts all data of an index in use in one step. Until then, the index before it is in use, and new data has
+no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .elements import Elements, ElementsBody, Numbered
 _HOW: Final = "Create one by create_vector_search_index() or create_fts_search_index()."
 _POINTS: Final = "search.draft", "search.publish"
 _TASK_BYTES: Final = 256 << 20
-"""Bytes of the layers that one task makes rows of."""
+"""The bytes of the layers that one task indexes."""
 _MOST_TASKS: Final = 64
 _MARKS: Final = ("recording_id", "layer", "added", "segment_version", "source_digest")
 _COVERED: Final = pa.schema(
@@ -59,9 +59,9 @@ Mark = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """An index: its elements, and its table with its version and list of layers.
+    """An index: its elements, its table and the table's version, and its list of layers.
 
-    ``covers`` is the name of that list, ``digest`` its digest, and ``next_number`` the one that no layer had yet.
+    ``covers`` is the name of the list, ``digest`` its digest, and ``next_number`` the first unused layer number.
     """
 
     elements: Elements
@@ -105,7 +105,7 @@ _PLAIN: Final = ("table", "version", "covers", "digest", "next_number", "choices
 
 @dataclass(frozen=True)
 class Coverage:
-    """The layers of a dataset compared with those of an index: ``dead`` are the numbers of rows to leave out."""
+    """The layers of a dataset compared with those of an index. Rows with the layer numbers ``dead`` are left out."""
 
     kept: tuple[tuple[int, Mark], ...]
     dead: tuple[int, ...]
@@ -133,7 +133,7 @@ class SearchIndexes:
         return IndexTable(self._home / "tables" / index.table, index.name)
 
     def create(self, index: StoredIndex, live: LiveEntries, run: RunOptions) -> StoredIndex:
-        """Create an index of all layers, and put it in use, in place of one of the same component."""
+        """Create an index of all layers, and put it in use. It replaces an index of the same component."""
         made = self._made(index, live, run)
 
         def added(all_: list[StoredIndex]) -> list[StoredIndex]:
@@ -150,7 +150,7 @@ class SearchIndexes:
         return made
 
     def delete(self, entity: str, component: str) -> list[StoredIndex]:
-        """Take the index of a component out of use, and return what was removed."""
+        """Take the indexes of a component out of use, and return them."""
         gone: list[StoredIndex] = []
 
         def without(all_: list[StoredIndex]) -> list[StoredIndex] | None:
@@ -161,7 +161,7 @@ class SearchIndexes:
         return gone
 
     def coverage(self, index: StoredIndex, live: LiveEntries) -> Coverage:
-        """The live layers, compared with those that an index covers. Raises ``ReadError``."""
+        """The comparison of the live layers with those that an index covers. Raises ``ReadError``."""
         covered = self._covered(index)
         live_marks = dict(zip(_marks(live.table), range(len(live)), strict=True))
         kept = tuple((number, mark) for number, mark in covered if mark in live_marks)
@@ -173,9 +173,9 @@ class SearchIndexes:
         return Coverage(kept, dead, tuple(entry for entry in missing if entry.kind != "blueprint"))
 
     def maintain(self, live: LiveEntries, run: RunOptions, *, retrain: bool) -> None:
-        """Bring all indexes up to date; with ``retrain`` they are trained anew.
+        """Update all indexes; with ``retrain``, train them again.
 
-        Raises a transient ``WriteError`` if another process does that, or changes them.
+        Raises a transient ``WriteError`` if another process updates or changes them.
         """
         if not self.all():
             return
@@ -184,7 +184,7 @@ class SearchIndexes:
                 self._bring_up_to_date(index, live, run, retrain=retrain)
 
     def clean(self, age_seconds: float, *, unverified: bool = False) -> None:
-        """Remove files that no index has named for so long; with ``unverified``, those that nobody ever named, too."""
+        """Remove older files that are not in use; with ``unverified``, also those that no table version ever had."""
         indexes = self.all()
         limit = time.time() - age_seconds
         named = {f"{index.table}{_TABLE}" for index in indexes} | {f"{index.covers}{_LIST}" for index in indexes}
@@ -202,9 +202,9 @@ class SearchIndexes:
             self.table(index).clean(index.version, age_seconds, unverified=unverified)
 
     def purge(self, live: LiveEntries, run: RunOptions) -> dict[str, ChunkmillError | None]:
-        """Make the indexes anew that have, or had, rows of layers that are gone, and remove all files that none needs.
+        """Rebuild indexes that have, or had, rows of removed layers, and remove all files that no index needs.
 
-        Return the names of these, each with the error for which it was deleted instead. Raises as :meth:`maintain`.
+        Return the indexes by name, each with None, or the error for which it was deleted. Raises as :meth:`maintain`.
         """
         if not self._files.all_numbers():
             return {}
@@ -241,13 +241,13 @@ class SearchIndexes:
             version = table.upkeep(version, (), files, new.index, retrain=True)
             reach("search.index")
         except Exception:
-            with contextlib.suppress(OSError, ReadError, WriteError):  # else maintenance does
+            with contextlib.suppress(OSError, ReadError, WriteError):  # else maintenance removes it
                 self._remove(new.table)
             raise
         return self._covering(replace(new, version=version), [(number, _mark_of(entry)) for number, entry in layers])
 
     def _remove(self, table: str) -> None:
-        """Remove a table without an index, and then the file that announces it."""
+        """Remove a table without an index, and then its empty file."""
         Folder.at(self._home / "tables").sub(table).remove()
         with writing(str(self._home)):
             Folder.at(self._home / "made").delete([f"{table}{_TABLE}"])
@@ -271,7 +271,7 @@ class SearchIndexes:
         self._change(in_its_place)
 
     def _written(self, index: StoredIndex, layers: Sequence[Numbered], run: RunOptions) -> list[str]:
-        """Write the rows of layers by tasks, and return Lance's facts on their files."""
+        """Write the rows of layers in tasks, and return Lance's descriptions of their files."""
         most = max(_TASK_BYTES, sum(entry.bytes for _, entry in layers) // _MOST_TASKS)
         groups = tuple(dealt(layers, lambda layer: layer[1].bytes, most))
         place = str(self._home / "tables" / index.table)
@@ -285,7 +285,7 @@ class SearchIndexes:
         return [note.data["fragment"] for note in ran.notes if note.kind == "fragment"]
 
     def _covering(self, index: StoredIndex, marks: Sequence[tuple[int, Mark]]) -> StoredIndex:
-        """Write the list of an index's layers, and return the index with it."""
+        """Write the list of an index's layers, and return the index with this list."""
         columns = [[number for number, _ in marks], *([mark[i] for _, mark in marks] for i in range(len(_MARKS)))]
         table = pa.table(dict(zip(_COVERED.names, columns, strict=True)), _COVERED)
         sink = pa.BufferOutputStream()
@@ -297,7 +297,7 @@ class SearchIndexes:
         return replace(index, covers=name, digest=digest_of(data).hex())
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Write a file of the folder ``made``."""
+        """Write a file in the folder ``made``."""
         folder = Folder.at(self._home / "made")
         with writing(str(self._home)):
             folder.make()
@@ -332,7 +332,7 @@ class SearchIndexes:
             ) from error
 
     def _change(self, change: Callable[[list[StoredIndex]], list[StoredIndex] | None]) -> None:
-        """Publish the indexes that ``change`` makes of the present ones, unless it returns None."""
+        """Publish the indexes that ``change`` returns for the current ones, unless it returns None."""
         with writing(str(self._home)):
             self._files.folder.make()
 
@@ -354,7 +354,7 @@ def _key(index: StoredIndex) -> tuple[str, str]:
 
 
 def _fresh() -> str:
-    """A new unique name that holds its time."""
+    """A new unique name with the current time."""
     return f"{time.time_ns():016x}-{secrets.token_hex(6)}"
 
 

@@ -1,4 +1,4 @@
-"""Search in a component of recordings, and the metrics and figures of its indexes."""
+"""Search in a component of recordings, and the distance metrics and statistics of its indexes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import datafusion
 
 AnyComponentColumn = str | ComponentColumnSelector | ComponentColumnDescriptor
-"""A component of an entity: ``<entity path>:<component>``, a selector, or a column of a schema."""
+"""A component of an entity: ``<entity path>:<component>``, a selector, or a schema's column."""
 
 
 class VectorDistanceMetric(Enum):
@@ -46,7 +46,7 @@ class VectorDistanceMetric(Enum):
 
     @classmethod
     def of(cls, metric: VectorDistanceMetricLike) -> VectorDistanceMetric:
-        """The metric of a name in any case. Raises ``ValueError`` for an unknown name."""
+        """The metric with a name, in upper or lower case. Raises ``ValueError`` for an unknown name."""
         for member in cls:
             if member is metric or (isinstance(metric, str) and member.value.lower() == metric.lower()):
                 return member
@@ -59,7 +59,7 @@ VectorDistanceMetricLike = VectorDistanceMetric | Literal["L2", "Cosine", "Dot",
 
 @dataclass(frozen=True)
 class IndexProperties:
-    """The options of an index of words (``Inverted``) or of vectors (``VectorIvfPq``, ``VectorIvfFlat``)."""
+    """The options of a word index (``Inverted``) or a vector index (``VectorIvfPq``, ``VectorIvfFlat``)."""
 
     kind: str
     choices: dict[str, Any]
@@ -112,12 +112,12 @@ class IndexingResult:
 
 _PARTITION_ROWS: Final = 8192
 _SEARCHED_BYTES: Final = 256 << 20
-"""Bytes of rows that no index covers which are in memory at once."""
+"""The bytes of rows outside an index that are in memory at once."""
 _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 class DatasetSearch:
-    """The methods of a dataset for search."""
+    """The search methods of a dataset."""
 
     schema: Callable[[], Schema]
     arrow_schema: Callable[[], pa.Schema]
@@ -135,8 +135,8 @@ class DatasetSearch:
     ) -> None:
         """Index the words of a component for :meth:`search_fts`. Replaces an earlier index.
 
-        Case and accents are ignored. There is no stemming, and there are no stop words. Elements without a time on
-        ``time_index`` are not indexed. Recordings registered later are found, too; :meth:`do_maintenance` with
+        Case and accents are ignored. Words are neither stemmed nor left out as stop words. Elements without a time on
+        ``time_index`` are not indexed. Searches also find recordings registered later; :meth:`do_maintenance` with
         ``optimize_indexes`` adds them to the index.
 
         Parameters
@@ -181,14 +181,13 @@ class DatasetSearch:
         Parameters
         ----------
         column
-            The component. Either each element is a vector, or each list of numbers is one. All vectors have the same
-            length.
+            The component. Each element is a vector, or each list of numbers is one. All vectors have the same length.
         time_index
             The index of the times of results. Vectors without a time on it are not indexed.
         target_partition_num_rows
             The approximate number of vectors in a partition; 8,192 by default.
         num_sub_vectors
-            The number of parts in which vectors are compressed. It must divide their length.
+            The number of parts into which vectors are divided for compression. It must divide their length.
         distance_metric
             The measure of distance.
 
@@ -246,15 +245,15 @@ class DatasetSearch:
         """The elements of a component with words of ``query``, best matches first.
 
         The columns are ``rerun_segment_id``, ``rerun_segment_layer``, ``chunk_id``, the time index, ``instance_id``
-        (the position in the list), ``instance`` (the text) and ``_score``, a BM25 score. The whole present dataset is
-        searched. Scores of elements outside the index are computed among these elements only.
+        (the position in the list), ``instance`` (the text) and ``_score``, a BM25 score. The search covers the whole
+        current dataset. Scores of elements outside the index are computed among these elements only.
 
         Raises
         ------
         NotFoundError
             The component has no search index.
         ValueError
-            The component has an index of vectors.
+            The component has a vector index.
         """
         check_argument("query", query, str)
         index = self._index_of(column, TextIndex)
@@ -264,13 +263,13 @@ class DatasetSearch:
         """The ``top_k`` vectors of a component nearest to ``query``, the nearest first.
 
         The columns are those of :meth:`search_fts`, with the vector as ``instance``, and ``_distance``, by the metric
-        of the index. The whole present dataset is searched. Up to 20,000 vectors the result is exact. Beyond, only the
-        nearest partitions of the index are searched, and the best candidates are compared uncompressed.
+        of the index. The search covers the whole current dataset. The result is exact for up to 20,000 vectors. For
+        more, only the nearest partitions of the index are searched, and the best candidates are compared uncompressed.
 
         Parameters
         ----------
         query
-            The vector: a list, or an array of numpy or Arrow, of the length of the indexed vectors.
+            The vector: a list, or a numpy or Arrow array, with the length of the indexed vectors.
 
         Raises
         ------
@@ -366,14 +365,14 @@ class DatasetSearch:
 
 
 def _key_of(column: AnyComponentColumn) -> tuple[str, str]:
-    """The entity and the component of a column, whether they exist or not."""
+    """The entity and the component of a column, which need not exist."""
     selector = ComponentColumnSelector.parse(column) if isinstance(column, str) else column
     check_argument("column", selector, ComponentColumnSelector, ComponentColumnDescriptor)
     return selector.entity_path, selector.component
 
 
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in order, in lists of not much more than ``_SEARCHED_BYTES``."""
+    """The batches in order, in lists of about ``_SEARCHED_BYTES``."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

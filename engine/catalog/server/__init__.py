@@ -1,9 +1,9 @@
-"""Catalogs for others: Rerun's catalog protocol over an own catalog, and a catalog for a while.
+"""Catalogs for other processes: a server of Rerun's catalog protocol, and a temporary catalog.
 
-A request is one of the messages of ``cloud.proto``, and :class:`CatalogService` has a handler for each call. What
-carries requests (gRPC, gRPC-web) is not its business: see :class:`Method` and :class:`Call`.
+Requests are messages of ``cloud.proto``, and :class:`CatalogService` has a handler for each method. It does not depend
+on the transport (gRPC, gRPC-web): see :class:`Method` and :class:`Call`.
 
-The names below are loaded when they are first used: ``Server`` needs none of the messages.
+Each name below is loaded on first use: ``Server`` does not need the messages.
 """
 
 from ...lazy_names import lazy_names

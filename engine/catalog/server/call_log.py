@@ -1,8 +1,8 @@
-"""The logs of calls: lines of JSON in files that are rotated, or on a stream.
+"""The logs of calls: lines of JSON in rotated files, or on a stream.
 
-The audit log has a line for each call that writes, and each that was refused, with what was changed; the access log one
-for each call. No line has a token or content: of a call's texts it has the name of its entry, and the names and places
-of what it changed, without what in a URL may be a secret. A line is in a file as a whole or not at all.
+The audit log has a line for each call that writes, with its changes, and for each refused call; the access log has a
+line for each call. Lines contain no tokens and no content, but the name of a call's entry, and the names and places of
+changed items. Parts of URLs that may be secret are left out. A line is written as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOG: Final = logging.getLogger(__name__)
 STREAMS: Final = ("stdout", "stderr")
 """The names of streams that can replace a file."""
 MOST_BYTES: Final = 64 * MIB
-"""The default size of a log file in bytes. A larger file is renamed, and a new one begins."""
+"""The default size limit of a log file in bytes. A file that would exceed it is renamed, and a new one begins."""
 MOST_FILES: Final = 10
 """The default number of files of a log that are kept, including the current one."""
 _AUDIT: Final = "audit.jsonl"
@@ -50,7 +50,7 @@ _HIDDEN: Final = "(hidden)"
 
 
 def without_secrets(value: Any) -> Any:
-    """JSON data whose texts have no tokens, and whose URLs have neither a user nor a query.
+    """Return JSON data without tokens, and without users and queries in URLs.
 
     >>> without_secrets({"url": "https://me:word@host/a.rrd?X-Amz-Signature=1f"})
     {'url': 'https://host/a.rrd'}
@@ -65,10 +65,10 @@ def without_secrets(value: Any) -> Any:
 
 
 class LogFile:
-    """Appends lines to a file, or to a stream. Any number of threads and processes may write to one.
+    """Appends lines to a file, or to a stream. Any number of threads and processes may write to the same file.
 
-    A file that would get more than ``most_bytes`` becomes ``NAME.1``, that of this name ``NAME.2``, and so on, up to
-    ``most_files`` files.
+    A file that would exceed ``most_bytes`` is renamed to ``NAME.1``, the earlier ``NAME.1`` to ``NAME.2``, and so on,
+    up to ``most_files`` files.
     """
 
     def __init__(self, place: Path | str, most_bytes: int = MOST_BYTES, most_files: int = MOST_FILES) -> None:
@@ -82,7 +82,7 @@ class LogFile:
                 self._opened(place)
 
     def append(self, line: bytes, *, durable: bool = False) -> None:
-        """Append a line; ``durable``: it is on the disk then. Raises ``OSError``, and nothing of it was written."""
+        """Append a line, with ``durable`` synced to the disk. If it raises ``OSError``, nothing was written."""
         with self._lock:
             if not isinstance(self.place, Path):
                 stream = sys.stdout if self.place == "stdout" else sys.stderr
@@ -110,7 +110,7 @@ class LogFile:
             yield
 
     def _opened(self, place: Path) -> int:
-        """The handle of the file, which another process may have rotated, without a line that was cut."""
+        """The handle of the current file, even if another process has rotated it. Removes an incomplete last line."""
         if self._handle is not None:
             try:
                 is_same = os.path.samestat(os.fstat(self._handle), place.stat())
@@ -129,7 +129,7 @@ class LogFile:
             source = place if number == 1 else place.with_name(f"{place.name}.{number - 1}")
             if source.exists():
                 source.rename(place.with_name(f"{place.name}.{number}"))
-        place.unlink(missing_ok=True)  # where one file alone is kept
+        place.unlink(missing_ok=True)  # if only one file is kept
         return self._opened(place)
 
     def _close(self) -> None:
@@ -148,7 +148,7 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _cut_half_line(handle: int) -> None:
-    """Cut a line without an end, of a process that was killed."""
+    """Remove the incomplete last line of a killed process."""
     size = os.fstat(handle).st_size
     if not size or os.pread(handle, 1, size - 1) == b"\n":
         return
@@ -274,7 +274,7 @@ class CallLogs:
             self._flushed(durable=has_changed)
 
     def _flushed(self, *, durable: bool = True) -> bool:
-        """Write what waits, in its order; return whether nothing waits any more."""
+        """Write the waiting lines in order; return whether all were written."""
         try:
             while self._waiting:
                 self.audit.append(self._waiting[0], durable=durable)

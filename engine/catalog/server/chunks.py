@@ -1,4 +1,4 @@
-"""Calls about chunks: the ones that a query needs, those of a segment, and their bytes as they are stored."""
+"""Calls about chunks: the chunks that a query needs, the chunks of a segment, and their stored bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .lake import Integers, Lake, LayerKey, StoredLayer, parsed_key
 from .protocol import Call, Kind, Need, ProtocolError, RrdManifest, Status, answers, cloud, invalid, part_of, rows_in
 
 _LAYERS_AT_ONCE: Final = 256
-"""Layers whose chunks are told in one message."""
+"""The number of layers whose chunks are in one message."""
 _KEYS_AT_ONCE: Final = 8192
 _MOST_BOUND: Final = (1 << 63) - 1
 _CONTROL: Final = {"rerun:kind": "control"}
@@ -87,7 +87,7 @@ def _find_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessag
 
 
 def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iterator[list[_Planned]]:
-    """The chunks that a query needs, some layers at a time; at least one answer, even an empty one."""
+    """Yield the chunks that a query needs, some layers at a time; at least one plan, even if it is empty."""
     for first in range(0, max(len(layers), 1), _LAYERS_AT_ONCE):
         plan = []
         for layer in layers[first : first + _LAYERS_AT_ONCE]:
@@ -103,7 +103,7 @@ def _plans(layers: Sequence[StoredLayer], query: ChunkQuery, call: Call) -> Iter
 
 
 _ANSWERS: Final = Recent[bytes](32 * MIB, largest=MIB // 4)
-"""Answers to plans: queries of a segment often need the same chunks, as when its samples are drawn at random."""
+"""A cache of messages: queries of a segment often need the same chunks, such as for random samples."""
 
 
 def _answer(
@@ -114,7 +114,7 @@ def _answer(
     lines: Sequence[str],
     fields: Sequence[pa.Field],
 ) -> EncodedMessage:
-    """The message about the chunks of a plan; ``fields`` are the columns of their starts on ``lines``."""
+    """The message with the chunks of a plan; ``fields`` are the columns of their starts on ``lines``."""
     entries = [planned.layer.entry for planned in plan]
     key = (
         (kind, dataset, *lines),
@@ -134,7 +134,7 @@ def _answer(
 def _batch(
     lake: Lake, dataset: EntryId, plan: Sequence[_Planned], fields: Sequence[pa.Field], columns: Sequence[pa.Array]
 ) -> pa.RecordBatch:
-    """The rows of chunks: the columns of :data:`_FIXED`, more, and an empty column of other places."""
+    """The rows of chunks, with the columns of :data:`_FIXED`, ``columns``, and the empty columns of :data:`_DIRECT`."""
     keys = lake.layers.keys(dataset, [(planned.layer, planned.rows) for planned in plan])
     fixed, count = _fixed(plan, keys), len(keys)
     direct = [
@@ -155,12 +155,12 @@ def _fetch_chunks(lake: Lake, request: Any, call: Call) -> Iterator[EncodedMessa
         column = infos["chunk_key"]
         if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
             raise invalid(f"the column `chunk_key` is {column.type}, not binary")
-        for first in range(0, len(column), _KEYS_AT_ONCE):  # in few bytes there may be millions of empty ones
+        for first in range(0, len(column), _KEYS_AT_ONCE):  # few bytes may contain millions of empty keys
             call.check()
             for key in column.slice(first, _KEYS_AT_ONCE).to_pylist():
                 layer, row = parsed_key(key)
                 wanted.setdefault(layer, array("Q")).append(row)
-            new = [key for key in wanted if key not in layers]  # and millions of which none is known
+            new = [key for key in wanted if key not in layers]  # or millions of unknown keys
             if call.rights.readable is not None:
                 for id_ in {id_ for id_, _ in new}:
                     lake.dataset_of(EntryId(id_.hex()), call)
@@ -200,7 +200,7 @@ class _Planned(NamedTuple):
 
 
 def _fixed(plan: Sequence[_Planned], keys: pa.Array) -> list[pa.Array]:
-    """The columns of :data:`_FIXED`, put together for all layers: arrays of each would cost most of a plan."""
+    """The columns of :data:`_FIXED` for all layers. Separate arrays for each layer would take most of a plan's time."""
     count = len(keys)
     ids, is_static, sizes = np.empty((count, 16), np.uint8), np.empty(count, np.bool_), np.empty(count, np.uint64)
     segments: list[str] = []
@@ -256,7 +256,7 @@ def _names_in(layer: StoredLayer) -> Iterator[str]:
 
 
 def _touching(layers: Sequence[StoredLayer], timeline: str, window: tuple[int, int]) -> list[StoredLayer]:
-    """The layers of segments with chunks in a window. Static chunks of other segments make no rows, either."""
+    """The layers of segments with chunks in a window. Static chunks of other segments do not make rows."""
     touching = {
         layer.entry.recording_id
         for layer in layers
@@ -310,7 +310,7 @@ def _queries(
 
 
 def _found_query(request: Any) -> tuple[ChunkQuery, list[str] | None]:
-    """The query of a ``FindChunksRequest``, and its segments; None: all."""
+    """The query of a ``FindChunksRequest``, and its segments, or None for all."""
     if not request.HasField("contents") or request.contents.WhichOneof("selection") is None:
         raise invalid("`contents` is required")
     entities = _entities(request.contents)
@@ -362,27 +362,26 @@ def _check_timeline(name: str, layers: Sequence[StoredLayer], dataset: DatasetEn
         raise invalid(f"unknown timeline `{name}`")
 
 
-# --- plans: the chunks of a layer that a query needs, by its manifest alone
-# More chunks than needed are right, as clients look at each themselves; fewer are wrong.
+# --- plans: the chunks of a layer that a query needs, from its manifest only
+# Extra chunks are allowed, as clients check each chunk; missing chunks are errors.
 
 Mask = npt.NDArray[np.bool_]
 
 _LEAST: Final = np.iinfo(np.int64).min
 _CLEARS: Final = "Clear:is_recursive"
 _MOST_CELLS: Final = 1 << 17
-"""Components of chunks, for each of some times, that are compared at once: a few MiB."""
+"""The most components of chunks, times the number of times, that are compared at once: a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkQuery:
     """A query: the entities (None for all) and the times.
 
-    Which of an entity's components are wanted does not count, as in Rerun's server: the rows that a client makes are
-    those of all of them.
+    It has no components, as in Rerun's server: all components of an entity determine the rows that a client makes.
 
-    Without a ``timeline`` all chunks are wanted. With one, static chunks are, and of the others those that have values
-    in ``window`` (both ends included), those which can have the latest value of a component at one of ``latest_at``,
-    and those whose range holds one of ``values``; all three by the segment, where they are mappings.
+    Without a ``timeline``, all chunks are needed. With one, these are needed: static chunks; chunks with values in
+    ``window`` (both ends included); chunks that can have the latest value of a component at one of ``latest_at``; and
+    chunks whose range includes one of ``values``. Mappings have separate times for each segment.
     """
 
     entities: Set[str] | None = None
@@ -421,7 +420,7 @@ class ChunkQuery:
 
 
 def _ascending(values: Sequence[int]) -> Integers:
-    """The values, each once. Of some hundred, numpy's ``unique`` takes ten times as long."""
+    """The distinct values, ascending. For a few hundred values, numpy's ``unique`` takes ten times as long."""
     return np.array(sorted(set(values)), np.int64)
 
 
@@ -432,7 +431,7 @@ def chunk_ranges(table: ChunkTable, timeline: str) -> tuple[Integers, Integers, 
 
 
 class _Components(NamedTuple):
-    """The components of the chunks on a timeline, those of one component of an entity together."""
+    """The components of the chunks on a timeline, grouped by entity and component."""
 
     rows: Integers
     first: Integers
@@ -440,13 +439,13 @@ class _Components(NamedTuple):
     is_full: Mask
     is_clear: Mask
     begins: Integers
-    """Where those of the next component begin."""
+    """The first row of each group."""
     group: Integers
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A table as seen from a timeline; the same for all queries, of which each costs less than this."""
+    """The ranges of a table's chunks on a timeline. They are the same for all queries, and cost more than one query."""
 
     table: ChunkTable
     starts: Integers
@@ -483,10 +482,10 @@ _BYTES_OF_CELL: Final = 64
 
 
 def _line(table: ChunkTable, timeline: str) -> _Line:
-    """A table as seen from a timeline."""
+    """The ranges of a table's chunks on a timeline, cached."""
     key = id(table), timeline
     line = _LINES.find(key)
-    if line is not None and line.table is table:  # which is kept with it, so that no other has its id
+    if line is not None and line.table is table:  # the cache also holds the table, so that its id is unique
         return line
     cells = table.timelines
     of_line = np.array([name == timeline for name, _ in cells.keys], np.bool_)[cells.codes] & cells.is_known
@@ -500,10 +499,10 @@ def _line(table: ChunkTable, timeline: str) -> _Line:
 
 
 def _latest(table: ChunkTable, timeline: str, times: Integers) -> Mask:
-    """The chunks that can hold the latest value of one of their components at one of ``times``.
+    """The chunks that can have the latest value of one of their components at one of ``times``.
 
-    A chunk is out where another one surely has a value behind its end, and not after the time: one that has the
-    component in every row, and so at its start, and at its end.
+    A chunk cannot have it if another chunk surely has a value after the chunk's end and not after the time. A chunk
+    with the component in every row surely has a value at its start and at its end.
     """
     line = _line(table, timeline)
     needed: Mask = line.has_no_components & (line.starts <= times[-1])
@@ -511,7 +510,7 @@ def _latest(table: ChunkTable, timeline: str, times: Integers) -> Mask:
     if not len(rows):
         return needed
     at_once = max(_MOST_CELLS // len(rows), 1)
-    for at in range(0, len(times), at_once):  # all times of some, as a matrix: one by one they cost tenfold
+    for at in range(0, len(times), at_once):  # many times at once, as a matrix: one by one they take ten times as long
         time = times[at : at + at_once, None]
         early = first <= time
         sure = np.where(early & full, np.where(last <= time, last, first), _LEAST)
@@ -522,7 +521,7 @@ def _latest(table: ChunkTable, timeline: str, times: Integers) -> Mask:
 
 
 def _have_in_all_rows(table: ChunkTable) -> Mask:
-    """For each component of each chunk, whether every row has a value of it, by the manifest."""
+    """Whether every row of a chunk has a value, for each component of each chunk, from the manifest."""
     cells = table.components
     has = np.flatnonzero(np.diff(cells.range_ends))
     counts = np.zeros(len(cells.codes), np.int64)
@@ -531,18 +530,18 @@ def _have_in_all_rows(table: ChunkTable) -> Mask:
     return are_full
 
 
-# --- chunks on their way out: their messages as they lie, with the name of their store put before them, and verified
+# --- sent chunks: their stored messages, verified, with the name of their store put before them
 
 ANSWER_BYTES: Final = MIB
-"""The bytes of chunks in one message. The last chunk may exceed them."""
+"""The approximate bytes of chunks in one message. The last chunk may exceed this limit."""
 _GAP: Final = 4096
-"""Bytes between two chunks that are read with them, rather than the two apart."""
+"""The most bytes between two chunks that are read together."""
 _CHUNKS_FIELD: Final = b"\x0a"
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessage:
-    """A message in encoded form. Its payload is never parsed, nor copied once more."""
+    """An encoded message, whose payload is neither parsed nor copied again."""
 
     data: bytes
 
@@ -552,10 +551,10 @@ class EncodedMessage:
 
 
 def encoded_chunks(wanted: Iterable[tuple[StoredLayer, Integers]], call: Call) -> Iterator[EncodedMessage]:
-    """The ``FetchChunksResponse`` messages of chunks, by the rows of the manifests of their layers.
+    """The ``FetchChunksResponse`` messages of chunks, given by layers and rows in their manifests.
 
-    Those of a layer come in the order of its files. Each is compared with its digest, if it has one, and with the
-    chunk id in the manifest. Raises ``ReadError``, and :class:`ProtocolError` for a row that is not there.
+    The chunks of a layer are in the order of its files. Each chunk is compared with its digest, if known, and with the
+    chunk id in the manifest. Raises ``ReadError``, and :class:`ProtocolError` for a missing row.
     """
     pieces: list[bytes | memoryview] = []
     size = 0
@@ -582,7 +581,7 @@ def _all_messages(wanted: Iterable[tuple[StoredLayer, Integers]]) -> Iterator[tu
 
 
 def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iterator[tuple[bytes | memoryview, ...]]:
-    """The pieces of the message of each chunk. Columns are taken one by one: lists of ranges would cost most of it."""
+    """The pieces of each chunk's message. Unneeded columns (lists of ranges) would take most of the time."""
     table, store = references.table, references.store
     parts, paths = table.part_codes
     rows = rows[np.lexsort((table.offsets[rows], parts[rows]))]
@@ -626,7 +625,7 @@ def _messages(references: ChunkReferences, rows: Integers, named: bytes) -> Iter
 
 
 def _end_of_neighbours(places: Sequence[tuple[Any, ...]], number: int) -> int:
-    """The end of the chunks stored right behind one, to be read with it."""
+    """The end of the neighbouring chunks that are read together with a chunk."""
     part, start, size = places[number][:3]
     stop = start + size
     for other, offset, length, *_ in islice(places, number + 1, None):

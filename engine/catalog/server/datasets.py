@@ -43,7 +43,7 @@ _MOST_SCHEMAS: Final = 1024
 _LISTS: Final = ("rerun_layer_names", "rerun_storage_urls")
 _MAY_BE_NULL: Final = ("rerun_num_chunks", "rerun_size_bytes", "rerun_schema_sha256")
 _WITH_NAMED_ITEMS: Final = "rerun-py/0.33."
-"""Clients that know items of lists by the name of the column."""
+"""Clients that expect items of lists with the name of the column."""
 
 
 @answers("GetDatasetSchema", need=Need.READ)
@@ -96,7 +96,7 @@ def _get_schemas(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
 
 @answers("GetAssetsForSegment", Kind.STREAM, need=Need.READ)
 def _get_assets_for_segment(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """Return the assets of a segment, or of all if none is named; empty if there never was an asset."""
+    """Return the assets of a segment, or of all segments if none is named; empty before the first asset."""
     dataset = lake.dataset(call)
     if dataset.kind is not EntryKind.DATASET:
         kind = "Blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "Asset"
@@ -143,7 +143,7 @@ def _time_in(message: Any) -> datetime:
 def _as_known_to(call: Call, table: pa.Table) -> pa.Table:
     """The table of segments, or of layers, in the form of the client's version.
 
-    But for old ones, items of lists are called so, and what a failed registration does not tell may be null.
+    For newer clients, items of lists have the name ``item``, and columns that failed registrations lack are nullable.
     """
     if call.client_version.startswith(_WITH_NAMED_ITEMS):
         return table
@@ -179,7 +179,7 @@ _ON_DUPLICATE: Final = {
 }
 _RRD: Final = 1
 _WITH_WHOLE_REQUESTS: Final = tuple(f"rerun-py/0.{minor}." for minor in range(33, 37))
-"""Clients whose servers refuse a request with a layer that is there already; those of newer ones fail that file."""
+"""Clients whose servers refuse a whole request with an existing layer. Newer servers fail only its file."""
 
 _TOLD: Final = pa.schema(
     [
@@ -237,7 +237,7 @@ def _sources(lake: Lake, given: Any, call: Call) -> list[_Source]:
     if not requests:
         raise UsageError(f"no rrd files found in {given.storage_url}")
     for request in requests:
-        lake.check_files(map(str, places_opened(request.place)), call)  # a link may lead out of what is allowed
+        lake.check_files(map(str, places_opened(request.place)), call)  # a link may lead out of the allowed folders
     return [_Source(request.uri, layer) for request in requests]
 
 
@@ -258,7 +258,7 @@ def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
     """Write the chunks of a client as the base layers of new segments, all of them or none."""
     dataset = lake.dataset(call)
     kind = "blueprint" if dataset.kind is EntryKind.BLUEPRINT_DATASET else "recording"
-    Staging.sweep_scratch()  # of servers that were killed
+    Staging.sweep_scratch()  # left by killed servers
     with Staging.in_scratch() as staging:
         place = staging.local / "chunks.rrd"
         segments = set()
@@ -287,7 +287,7 @@ def _write_chunks(lake: Lake, requests: Iterator[Any], call: Call) -> Any:
 
 @answers("CancelTasks", need=Need.WRITE_SOME)
 def _cancel_tasks(_lake: Lake, _request: Any, _call: Call) -> Any:
-    """Do nothing: whoever has the id of a task knows that it has ended."""
+    """Do nothing: clients get the id of a task after its end."""
     return cloud("CancelTasksResponse")()
 
 
@@ -320,10 +320,10 @@ def _chunks_in(message: Any, call: Call) -> tuple[str, list[Chunk]]:
 def _registered(
     dataset: DatasetEntry, sources: Sequence[_Source], choice: OnDuplicateSegmentLayer, call: Call, *, whole: bool
 ) -> list[tuple[str | None, ...]]:
-    """Register files; return a row for each layer or failed file, with the error or None at its end.
+    """Register files; return a row for each layer or failed file. The last item of a row is the error, or None.
 
-    ``whole``: where a layer is there that may not be, nothing is registered. Else that file alone fails: it is found by
-    halves, as a request may have many files, and the others go together.
+    ``whole``: if a layer exists that must not exist, nothing is registered. Otherwise only its file fails. Halving the
+    request finds it, as a request may have many files, and registers other files together.
     """
     uris, layers = [source.uri for source in sources], [source.layer for source in sources]
     try:
@@ -353,8 +353,8 @@ def _note_layers(call: Call, layers: Sequence[tuple[str | None, ...]], on_duplic
 
 
 # --- tasks
-# A call answers when all is done, so nothing is left of a task but its outcome, and its id holds that: any server of
-# the lake tells it, however the one that gave it ended, and nothing is to be kept or cleaned up.
+# Calls end when all is done, so a task is only an outcome, which its id contains. Any server of the lake can report it,
+# even after a restart, and servers store nothing and clean up nothing.
 
 DONE: Final = "task_0000000000000000"
 """The task id of registrations that have succeeded."""
@@ -391,7 +391,7 @@ def failed_task(text: str) -> str:
 
 
 def error_of(task: str) -> str | None:
-    """The error of a failed task, or None if it succeeded. For a foreign id, say that its end is not known.
+    """The error of a failed task, or None if it succeeded. For a foreign id, a text that its outcome is unknown.
 
     >>> error_of(DONE)
     >>> error_of("task_1")
@@ -402,13 +402,13 @@ def error_of(task: str) -> str | None:
     try:
         if task.startswith(_FAILED):
             return base64.b64decode(task.removeprefix(_FAILED), b"-_", validate=True).decode()
-    except ValueError:  # it was cut, or changed
+    except ValueError:  # the id was cut or changed
         pass
     return f"the task {task[:100]!r} is not from a chunkmill server: its outcome is unknown"
 
 
 def tasks_table(ids: Iterable[str]) -> pa.Table:
-    """The table that answers a query of tasks: one row for each id."""
+    """The result of a query of tasks: one row for each id."""
     rows = []
     for task in dict.fromkeys(ids):
         error = error_of(task)

@@ -1,4 +1,4 @@
-"""Calls about entries: found, read, made, renamed and deleted, and their events."""
+"""Calls that find, read, create, rename and delete entries, and report their events."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .protocol import Call, Kind, Need, answers, cloud, entry_id_message, entry_
 _RECORDING, _BLUEPRINT, _ASSET = 1, 2, 3
 _KINDS: Final = {EntryKind.BLUEPRINT_DATASET: _BLUEPRINT, EntryKind.ASSET_DATASET: _ASSET}
 _BY_DEFAULT: Final = frozenset({1, 3, 5})
-"""The kinds of a search without a kind."""
+"""The kinds of entries in a search without a kind."""
 _OLDER: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35))
-"""Clients that know no assets, and no blueprint of a table of segments, which they cannot mean to clear."""
+"""Clients that do not know assets and blueprints of segment tables, so that their requests do not clear these."""
 _GONE_SECONDS: Final = 1.0
-"""How long it takes to notice that a client has gone."""
+"""The longest time in seconds until a lost client is noticed."""
 
 
 @answers("FindEntries", need=Need.LIST)
@@ -48,7 +48,7 @@ def _create_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
         raise invalid("missing required field: 'rerun.cloud.v1alpha1.CreateDatasetEntryRequest.name'")
     id_ = entry_id_of(request.id) if request.HasField("id") else None
     lake.check_name(request.name, call)
-    # newer clients look for its assets at once
+    # newer clients read the dataset's assets at once
     made = lake.catalog.create_dataset(request.name, id=id_, with_assets=not call.client_version.startswith(_OLDER))
     note_made(call, made)
     return cloud("CreateDatasetEntryResponse")(dataset=dataset_message(made))
@@ -61,7 +61,7 @@ def _read_dataset_entry(lake: Lake, _request: Any, call: Call) -> Any:
 
 @answers("UpdateDatasetEntry", need=Need.WRITE)
 def _update_dataset_entry(lake: Lake, request: Any, call: Call) -> Any:
-    """Change the details that are given. Hidden datasets that are not given stay: old clients lack some."""
+    """Change the given details. Hidden datasets that are not given stay, as old clients lack some."""
     dataset = lake.dataset_of(entry_id_in(request, call), call)
     details = request.dataset_details
     blueprints = hidden_in(lake, details, "blueprint_dataset", "dataset blueprint dataset", call)
@@ -105,9 +105,9 @@ def _delete_entry(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("WatchEvents", Kind.STREAM, need=Need.LIST, waits=True)
 def _watch_events(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """Report created and deleted entries until the client has gone; the kinds in its request do not matter.
+    """Report created and deleted entries until the client has gone.
 
-    There is one kind, and a request that names none asks for all.
+    There is only one kind of events. A request without kinds means all.
     """
     if request.kinds and not any(kind.WhichOneof("kind") == "entry" for kind in request.kinds):
         raise invalid("watch_events: only events of entries are supported")
@@ -140,7 +140,7 @@ def note_made(call: Call, entry: DatasetEntry | TableEntry) -> None:
 
 
 def hidden_in(lake: Lake, details: Any, field: str, what: str, call: Call) -> EntryId | None:
-    """The hidden dataset in the details of an entry, or None. Raises :class:`ProtocolError` for another."""
+    """The hidden dataset in the details of an entry, or None. Raises :class:`ProtocolError` for another dataset."""
     if not details.HasField(field):
         return None
     id_ = entry_id_of(getattr(details, field))

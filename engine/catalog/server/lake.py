@@ -1,4 +1,4 @@
-"""The lake of a server, for all handlers: its catalog, layers and events, and the names that clients may use."""
+"""The lake of a server, for all handlers: its catalog, layers and events, and the rights of clients."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _Entry = TypeVar("_Entry", bound=DatasetEntry | TableEntry)
 Integers = npt.NDArray[np.int64]
 
 _OWN_FILES: Final = tuple(name for name in OWN_FOLDERS if name != "datasets")
-"""Folders of a catalog without files to register; a dataset may have those of another one."""
+"""The folders of a catalog from which clients cannot register files. They may register files of other datasets."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
     """The limits of a service.
 
-    Below ``readable`` (paths or URLs) and the catalog's own folder, clients may register files and tables, and create
-    tables; None: anywhere that this process can read and write. ``most_upload_bytes`` is the size of the largest upload
-    of a file, ``most_request_bytes`` the size of the largest request. ``request_memory`` is the memory in bytes of all
-    requests together, including their expanded content. At most ``most_calls`` calls run or wait for a thread,
+    Clients may register files and tables, and create tables, below ``readable`` (paths or URLs) and in the catalog's
+    own folder; None: anywhere that this process can read and write. ``most_upload_bytes`` is the size of the largest
+    upload of a file, ``most_request_bytes`` the size of the largest request. ``request_memory`` is the memory in bytes
+    of all requests together, including their expanded content. At most ``most_calls`` calls run or wait for a thread,
     and at most ``most_watchers`` clients watch for events; more are refused at once.
     """
 
@@ -69,8 +69,8 @@ class ServiceOptions:
 class Lake:
     """A served catalog; ``catalog`` is a client, or the place for a new one.
 
-    ``shown`` makes of a text about an error the one that a client gets. ``uploads`` is None for a catalog in an object
-    store: files are put there by its own tools. ``upload_secret`` signs grants, which end with this object.
+    ``shown`` turns the text of an error into the text for a client. ``uploads`` is None for a catalog in an object
+    store, whose own tools upload files. ``upload_secret`` signs grants, which end with this object.
     """
 
     def __init__(self, catalog: CatalogClient | str | os.PathLike[str], options: ServiceOptions) -> None:
@@ -98,21 +98,21 @@ class Lake:
             return self.usable(self.catalog.get_dataset(name), call)
 
     def dataset_of(self, id: EntryId, call: Call) -> DatasetEntry:  # noqa: A002 (it is one)
-        """The dataset of an id, which the call may use. Raises ``NotFoundError`` and :class:`ProtocolError`."""
+        """The dataset of an id, if the call may use it. Raises ``NotFoundError`` and :class:`ProtocolError`."""
         with self._hiding_others(call, f"Entry id '{id}' not found"):
             return self.usable(self.catalog.get_dataset(id=id), call)
 
     def table_of(self, id: EntryId, call: Call) -> TableEntry:  # noqa: A002 (it is one)
-        """The table of an id, which the call may use. Raises ``NotFoundError`` and :class:`ProtocolError`."""
+        """The table of an id, if the call may use it. Raises ``NotFoundError`` and :class:`ProtocolError`."""
         with self._hiding_others(call, f"Entry id '{id}' not found"):
             return self.usable(self.catalog.get_table(id=id), call)
 
     # --- rights
 
     def usable(self, entry: _Entry, call: Call) -> _Entry:
-        """The entry of a call, if the caller may read it, or write it where the call does.
+        """The entry of a call, if the caller may read it, and for a call that writes, may write it.
 
-        Raises ``NotFoundError`` for one that it may not read, as if there were none, and :class:`ProtocolError`.
+        Raises ``NotFoundError`` for an unreadable entry, as if it did not exist, and :class:`ProtocolError`.
         """
         call.record.entry_id, call.record.entry_name = str(entry.id), entry.name
         self.check_readable(entry, call)
@@ -135,13 +135,13 @@ class Lake:
             raise ProtocolError(Status.PERMISSION_DENIED, text)
 
     def is_readable(self, entry: DatasetEntry | TableEntry, call: Call) -> bool:
-        """Return whether the caller may read an entry. The table of all entries is for everybody: see its rows."""
+        """Return whether the caller may read an entry. All may read the table of entries, filtered for them."""
         if call.rights.readable is None or isinstance(entry, EntriesTable):
             return True
         return call.rights.reads(self.owner_name(entry))
 
     def owner_name(self, entry: DatasetEntry | TableEntry) -> str:
-        """The name by which rights to an entry are given: that of its owner for a hidden dataset, empty without one."""
+        """The name that decides rights to an entry: for a hidden dataset its owner's, or an empty text."""
         owner = owner_of(entry.kind, entry.name)
         if owner is None:
             return entry.name
@@ -163,7 +163,7 @@ class Lake:
 
     @contextmanager
     def _hiding_others(self, call: Call, text: str) -> Iterator[None]:
-        """A block whose ``NotFoundError`` says the same about an entry that is not there, and one of others."""
+        """A block whose ``NotFoundError`` has the same text for missing and for unreadable entries."""
         try:
             yield
         except NotFoundError:
@@ -176,7 +176,7 @@ class Lake:
     def check_tables(self, urls: Iterable[str], call: Call) -> None:
         """Raise :class:`ProtocolError` unless tables may be at each path or URL; see :meth:`check_files`.
 
-        What a table refers to may be anywhere in the lake, so whoever names a place may read all of it.
+        A table may refer to any file in the lake, so a caller that names a place must be allowed to read everything.
         """
         if call.rights.readable is not None:
             text = "only tokens that read everything may choose the place of a table; omit the place"
@@ -186,8 +186,8 @@ class Lake:
     def check_files(self, urls: Iterable[str], call: Call) -> None:
         """Raise :class:`ProtocolError` unless each path or URL names a file that the caller may register.
 
-        Local paths are compared as they are once their links are followed. A caller that reads entries by their names
-        registers files that were uploaded for them: others may be of an entry that it may not read.
+        Links in local paths are followed before paths are compared. A caller with rights to named entries may only
+        register files that were uploaded for these: other files may belong to unreadable entries.
         """
         places = list(urls)
         self._check(places, _OWN_FILES)
@@ -202,7 +202,7 @@ class Lake:
                 raise ProtocolError(Status.PERMISSION_DENIED, text)
 
     def check_key(self, key: str, call: Call) -> None:
-        """Raise :class:`ProtocolError` if the caller may not upload a file of this key."""
+        """Raise :class:`ProtocolError` if the caller may not upload a file with this key."""
         name, slash, _ = key.partition("/")
         if call.rights.writable is not None and not (slash and call.rights.writes(name)):
             text = "the token may only upload keys that begin with NAME/ for a NAME that it may write"
@@ -229,13 +229,12 @@ class Lake:
 _MOST_DATASETS: Final = 32
 """The number of datasets whose newest version is cached, 2 kB for each queried layer."""
 _KEY: Final = struct.Struct(">16s16sI")
-"""A dataset, a layer of a segment in it by the digest of its manifest, and a row of that.
+"""A dataset, the digest of the manifest of one of its layers, and a row of this manifest.
 
-There is no path and no offset in a key, so whatever a client makes up, it names a chunk of a dataset of this catalog,
-or none.
+A key has no path and no offset, so an invented key names a chunk of a dataset of this catalog, or nothing.
 """
 _MOST_KEPT: Final = 20_000
-"""Layers that are kept for who comes back for their chunks, 2 kB each."""
+"""The number of layers that are cached for clients that fetch their chunks later, 2 kB each."""
 
 LayerKey = tuple[bytes, bytes]
 """A dataset, and the digest of a manifest."""
@@ -257,10 +256,9 @@ def parsed_key(key: bytes | None) -> tuple[LayerKey, int]:
 
 
 class ServedLayers:
-    """The layers of the datasets of a catalog, as of the newest version of each, and keys of their chunks.
+    """The layers of a catalog's datasets, in the newest version of each, and keys of their chunks.
 
-    Layers whose chunks were named to somebody lately are kept as they were then: what was planned on one version of a
-    dataset is read from that version.
+    Layers whose chunk keys were recently sent are kept, so that a client reads chunks from the version of its plan.
     """
 
     def __init__(self, catalog: CatalogClient) -> None:
@@ -270,7 +268,7 @@ class ServedLayers:
         self._lock = threading.Lock()
 
     def of(self, dataset: DatasetEntry, segment_ids: Sequence[str] | None = None) -> list[StoredLayer]:
-        """The layers of some segments of a dataset, or of all; passes over unknown ids."""
+        """The layers of some segments of a dataset, or of all. Unknown ids are ignored."""
         version = self.version(dataset)
         if segment_ids is None:
             return version.layers
@@ -278,7 +276,7 @@ class ServedLayers:
         return [layer for segment in dict.fromkeys(segment_ids) for layer in by_segment.get(segment, ())]
 
     def keep(self, dataset: EntryId, layers: Iterable[StoredLayer]) -> list[LayerKey]:
-        """Keep layers for who comes back for their chunks, and return the keys of them."""
+        """Keep layers for clients that fetch their chunks later, and return the layers' keys."""
         named = [((dataset.as_bytes(), bytes.fromhex(layer.entry.manifest_digest)), layer) for layer in layers]
         with self._lock:
             for key, layer in named:
@@ -289,7 +287,7 @@ class ServedLayers:
         return [key for key, _ in named]
 
     def keys(self, dataset: EntryId, chunks: Sequence[tuple[StoredLayer, Integers]]) -> pa.Array:
-        """The keys of some chunks of some layers, by their rows in the manifests."""
+        """The keys of chunks, given by layers and rows in their manifests."""
         keys = self.keep(dataset, (layer for layer, _ in chunks))
         heads = np.frombuffer(b"".join(map(b"".join, keys)), np.uint8).reshape(-1, _KEY.size - 4)
         numbers = np.concatenate([rows for _, rows in chunks]) if chunks else np.empty(0, np.int64)
@@ -300,13 +298,13 @@ class ServedLayers:
         return pa.Array.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(encoded)])
 
     def named(self, keys: Iterable[LayerKey]) -> list[StoredLayer]:
-        """The layers of keys. Raises ``NotFoundError`` or :class:`ProtocolError` for a key without a layer."""
+        """The layers with these keys. Raises ``NotFoundError`` or :class:`ProtocolError` for a key without a layer."""
         datasets: dict[bytes, DatasetEntry] = {}
         by_digest: dict[bytes, dict[str, StoredLayer]] = {}
         layers = []
         for key in keys:
             id_, digest = key
-            if id_ not in datasets:  # a dataset that was deleted has no chunks, whoever knows their keys
+            if id_ not in datasets:  # chunks of a deleted dataset are not readable, even with their keys
                 datasets[id_] = self._catalog.get_dataset(id=EntryId(id_.hex()))
             with self._lock:
                 layer = self._kept.get(key)
@@ -324,7 +322,7 @@ class ServedLayers:
     def version(self, dataset: DatasetEntry) -> DatasetVersion:
         """The newest version of a dataset."""
         kind, owners = "recording", [dataset]
-        if dataset.kind is EntryKind.BLUEPRINT_DATASET:  # blueprints come with recordings, too
+        if dataset.kind is EntryKind.BLUEPRINT_DATASET:  # recordings may also contain blueprints
             others = [other for other in self._catalog.datasets() if other.blueprint_dataset() == dataset]
             kind, owners = "blueprint", [*others, dataset]
         stores = [owner.store_reader() for owner in owners]
@@ -341,7 +339,7 @@ class ServedLayers:
 
 @dataclass(frozen=True)
 class DatasetVersion:
-    """A version of a dataset, with its segments in one store, or blueprints in two."""
+    """A version of a dataset, with its segments in one store, or its blueprints in several."""
 
     dataset: DatasetEntry
     kind: str
@@ -349,12 +347,12 @@ class DatasetVersion:
     live: Sequence[LiveEntries]
 
     def is_of(self, live: Sequence[LiveEntries]) -> bool:
-        """Return whether these are its entries: a reader returns the same ones until there is another version."""
+        """Return whether these are its entries. A reader returns the same objects until the next version."""
         return len(live) == len(self.live) and all(a is b for a, b in zip(live, self.live, strict=True))
 
     @cached_property
     def layers(self) -> list[StoredLayer]:
-        """All layers, those without chunks included."""
+        """All layers, including layers without chunks."""
         layers: dict[tuple[str, str], StoredLayer] = {}
         for store, live in zip(self.stores, self.live, strict=True):
             for entry in live:
@@ -403,7 +401,7 @@ _PACKAGE: Final = Path(__file__).parents[3]
 
 
 def naming_places(handler: _Handler) -> _Handler:
-    """Wrap a handler of requests with places: a place that the system cannot have is the client's mistake."""
+    """Wrap a handler of requests with places, so that an impossible place is an error of the client."""
 
     @wraps(handler)
     def handled(lake: Lake, request: Any, call: Call) -> Any:
@@ -419,7 +417,7 @@ def naming_places(handler: _Handler) -> _Handler:
 
 
 def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
-    """The local folders to hide from clients: those that they may name, and the server's own."""
+    """The local folders whose paths are hidden from clients: those that they may name, and the server's own."""
     home = os.path.expanduser("~")  # noqa: PTH111 (which leaves it as it is for a user without a home)
     own = (tempfile.gettempdir(), os.fspath(Path.cwd()), home, os.fspath(_PACKAGE))
     places = [located(root) for root in (*allowed, *own)]
@@ -430,9 +428,9 @@ def known_roots(allowed: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_places(text: str, roots: Sequence[str]) -> str:
-    """A text for a client: the name of a known folder stands in place of its path.
+    """A text for a client, with the names of known folders in place of their paths.
 
-    URLs stay: they are what clients name, and what the answers of other calls hold.
+    URLs stay: clients know them from requests and from other calls.
 
     >>> without_places("/srv/lake/a.rrd: it is cut, unlike /srv/lakes", ["/srv/lake"])
     'lake/a.rrd: it is cut, unlike /srv/lakes'
@@ -445,14 +443,14 @@ def without_places(text: str, roots: Sequence[str]) -> str:
 # --- events
 
 _LOOK_SECONDS: Final = 0.5
-"""How often it is looked whether entries came or went, by whatever process."""
+"""The seconds between two checks for new and deleted entries."""
 
 Events = queue.SimpleQueue[tuple[str, EntryId, str]]
 """The kind of an event, and the id and name of its entry."""
 
 
 class EntryEvents:
-    """Events of created and deleted entries: one thread watches the catalog while there are clients."""
+    """Events of created and deleted entries. One thread watches the catalog while clients wait for events."""
 
     def __init__(self, catalog: CatalogClient, most: int) -> None:
         self._catalog = catalog
@@ -464,7 +462,7 @@ class EntryEvents:
 
     @contextmanager
     def watched(self) -> Iterator[Events]:
-        """A block that receives the events of entries from its begin on."""
+        """A block that receives events of entries from its beginning."""
         events = Events()
         with self._lock:
             if len(self._watchers) >= self._most:
@@ -481,7 +479,7 @@ class EntryEvents:
                 self._watchers.discard(events)
 
     def _look(self) -> None:
-        """Look at the catalog now and then, and report changes, until there are no watchers."""
+        """Check the catalog repeatedly, and report changes, until there are no watchers."""
         while True:
             time.sleep(_LOOK_SECONDS)
             with self._lock:
@@ -490,7 +488,7 @@ class EntryEvents:
                     return
             try:
                 now = self._entries()
-            except (ChunkmillError, OSError) as error:  # the next look reports what this one missed
+            except (ChunkmillError, OSError) as error:  # the next check reports the missed changes
                 _LOG.warning("events of entries cannot be sent to clients: %s", error)
                 continue
             events = [("entry_created", id_, now[id_]) for id_ in sorted(now.keys() - self._seen.keys(), key=str)]

@@ -1,8 +1,7 @@
-"""Tokens of an issuer of OpenID Connect: verified by its public keys, which are cached, and mapped to rights.
+"""Tokens of an OpenID Connect issuer, which are verified with its cached public keys, and mapped to rights.
 
-A token names its key by an id, which is looked up among the keys of the issuer and nowhere else: whatever a token says
-of places of keys is passed over. Keys are asked for again where they are old, or an id is unknown, but not more often
-than every half minute, whoever calls.
+A token names its key by an id, which is looked up only among the issuer's keys: places of keys in a token are ignored.
+Keys are fetched again if they are old or an id is unknown, but at most every half minute for all callers.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _MOST_BYTES: Final = MIB
 _MOST_KEYS: Final = 100
 _LEAST_BITS: Final = 2048
 _LEEWAY: Final = 30
-"""Seconds by which two clocks may differ."""
+"""The most seconds by which two clocks may differ."""
 _FRESH_SECONDS: Final = 600.0
 _PAUSE_SECONDS: Final = 30.0
 _STALE_SECONDS: Final = 86_400.0
-"""How long keys are used that could not be asked for again."""
+"""The most seconds for which keys are used if they cannot be fetched again."""
 _PATIENCE: Final = 5.0
 _EVERYBODY: Final = "*"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -178,14 +177,14 @@ def _refused(text: str) -> ProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key, and the one algorithm that it is for, if it says so."""
+    """A key, and its algorithm, or None if the key names none."""
 
     key: Any
     algorithm: str | None
 
 
 class Keys:
-    """The public keys of an issuer by their ids, as ``fetch`` gives them, in the form of a JWKS."""
+    """The public keys of an issuer, by their ids. ``fetch`` returns them as a JWKS."""
 
     def __init__(self, place: str, fetch: Callable[[], bytes]) -> None:
         self._place = place
@@ -195,9 +194,9 @@ class Keys:
         self._lock = threading.Lock()
 
     def find(self, id_: str | None) -> PublicKey | None:
-        """The key of an id, or the only one there is for a token without; None if there is none.
+        """The key with an id, or, without an id, the only key; None if there is no such key.
 
-        Raises :class:`ProtocolError` if there are no keys that are young enough.
+        Raises :class:`ProtocolError` if all keys are too old.
         """
         now = time.monotonic()
         keys = self._keys
@@ -219,7 +218,7 @@ class Keys:
         return next(iter(keys.values())) if len(keys) == 1 else None
 
     def _renew(self, age: float) -> None:
-        """Ask for keys that are older, unless somebody has just done so."""
+        """Fetch the keys if they are older than ``age``, unless this was tried recently."""
         now = time.monotonic()
         if now - self._tried < _PAUSE_SECONDS or now - self._fetched < age:
             return
@@ -233,7 +232,7 @@ class Keys:
 
 
 def keys_in(data: bytes) -> dict[str | None, PublicKey]:
-    """The public keys in a JWKS that sign; others are passed over. Raises ``ValueError`` if there are none."""
+    """The public keys for signatures in a JWKS; other keys are ignored. Raises ``ValueError`` if there are none."""
     jwt = load_jwt()
     listed = json.loads(data)
     listed = listed.get("keys") if isinstance(listed, dict) else None
@@ -242,7 +241,7 @@ def keys_in(data: bytes) -> dict[str | None, PublicKey]:
     found: dict[str | None, PublicKey] = {}
     for given in listed:
         if not isinstance(given, dict) or given.get("kty") not in ("RSA", "EC", "OKP"):
-            continue  # a secret verifies nothing here
+            continue  # secret keys are not accepted
         id_, algorithm = given.get("kid"), given.get("alg")
         if given.get("use", "sig") != "sig" or "d" in given or not (algorithm is None or algorithm in ALGORITHMS):
             continue
@@ -259,7 +258,7 @@ def keys_in(data: bytes) -> dict[str | None, PublicKey]:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
+        """Do not follow redirects."""
 
 
 def _fetched(url: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Calls about properties of segments, stored beside their recordings."""
+"""Calls about properties of segments, which are stored separately from recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .protocol import Call, Kind, Need, ProtocolError, Status, answers, cloud, i
 
 @answers("GetSegmentProperties", Kind.STREAM, need=Need.READ)
 def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
-    """The properties of each segment with some: a message for each, as they may be large."""
+    """The properties of each segment that has some, in separate messages, as they may be large."""
     properties = SegmentProperties(lake.dataset(call))
     if not request.segment_ids:
         raise UsageError("segment_ids must name at least one segment")
@@ -34,7 +34,7 @@ def _get_segment_properties(lake: Lake, request: Any, call: Call) -> Iterator[An
 
 @answers("SetSegmentProperties", need=Need.WRITE)
 def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
-    """Replace a segment's properties if they have the expected revision, or in any case without one."""
+    """Replace a segment's properties if they have the expected revision, or always if none is expected."""
     properties = SegmentProperties(lake.dataset(call))
     rows = rows_in(request.properties, call).combine_chunks().to_batches()
     row = rows[0] if rows else pa.record_batch({})
@@ -53,7 +53,7 @@ def _set_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
 
 @answers("DeleteSegmentProperties", need=Need.WRITE)
 def _delete_segment_properties(lake: Lake, request: Any, call: Call) -> Any:
-    """Delete the properties of segments; none of them if one has another revision than expected."""
+    """Delete the properties of segments, or none of them if one has an unexpected revision."""
     properties = SegmentProperties(lake.dataset(call))
     wanted = {
         _id_in(given): given.expected_revision if given.HasField("expected_revision") else None

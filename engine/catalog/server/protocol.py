@@ -1,8 +1,8 @@
 """The catalog protocol: its methods, calls, messages and errors, and the Arrow tables in messages.
 
 A transport looks up the method of a path in :attr:`CatalogService.methods`, parses the request with its class, runs the
-handler in a thread with a :class:`Call`, and sends what comes back. Whatever a handler raises becomes a status through
-:func:`protocol_error`.
+handler in a thread with a :class:`Call`, and sends the responses. :func:`protocol_error` turns errors of handlers into
+a status.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ _MOST_RATIO: Final = 255
 _BY_ARROW: Final = MIB
 _LARGE: Final = 16 * MIB
 _LOOK: Final = 0.05
-"""Seconds after which a call that waits is asked whether somebody still waits for it."""
+"""The seconds between two checks whether the client of a waiting call has gone."""
 _one_large: Final = threading.Lock()
 _V0: Final = 1
 _SMALL: Final = 4096
-"""Bytes of a part that is not worth being compressed."""
+"""The most bytes of a part that is not compressed."""
 
 ENTRY_ID_HEADER: Final = "x-rerun-entry-id"
 ENTRY_NAME_HEADER: Final = "x-rerun-entry-name-bin"
@@ -204,9 +204,9 @@ def _names(permissions: Iterable[str], prefix: str) -> frozenset[str]:
 
 @dataclass(slots=True)
 class CallRecord:
-    """The notes of a handler on a call, for the logs: its entry, and what it has changed.
+    """The notes of a handler on a call, for the logs: the call's entry, and its changes.
 
-    ``is_refused`` says that the caller lacks a right, whatever status it is told.
+    ``is_refused``: the caller lacks a right, even if it gets another status.
     """
 
     entry_id: str = ""
@@ -217,9 +217,9 @@ class CallRecord:
 
 
 class Claim:
-    """Bytes of a budget, in use until they are released, or the claim is garbage.
+    """Bytes of a budget, in use until they are released or the claim is garbage-collected.
 
-    ``end`` gives bytes back. It is called wherever objects are destroyed.
+    ``end`` gives bytes back. It may be called in any thread that destroys objects.
     """
 
     def __init__(self, size: int, end: Callable[[int], None] = lambda _: None) -> None:
@@ -227,7 +227,7 @@ class Claim:
         self._end = end
 
     def reduce(self, size: int) -> None:
-        """Shrink the claim to so many bytes."""
+        """Shrink the claim to ``size`` bytes."""
         if size < self._size:
             self._end(self._size - size)
             self._size = size
@@ -260,7 +260,7 @@ class _Holder:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a method: the data of a handler beside the request.
+    """A method call: the arguments of a handler besides the request.
 
     ``headers`` are by lower-case names; names that end with ``-bin`` have bytes. ``deadline`` is a time of
     ``time.monotonic()``. ``is_active`` returns whether the client still waits. ``peer`` is the client's address,
@@ -293,7 +293,7 @@ class Call:
 
     @property
     def entry_name(self) -> str | None:
-        """The name of the entry, if the headers have it instead of an id, or None."""
+        """The name of the entry in the headers, or None."""
         return self._text(ENTRY_NAME_HEADER) or None
 
     @property
@@ -349,9 +349,9 @@ class Method:
 def answers(
     name: str, kind: Kind = Kind.UNARY, *, need: Need, waits: bool = False
 ) -> Callable[[Callable[..., Any]], Method]:
-    """Register the function below as a method; it takes the lake beside the request and the call.
+    """Register the decorated function as a method; its arguments are the lake, the request and the call.
 
-    The messages are called after the method.
+    The messages are named after the method.
     """
 
     def method(handler: Callable[..., Any]) -> Method:
@@ -384,7 +384,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], Status], ...]] = (
 
 
 def protocol_error(error: BaseException) -> ProtocolError:
-    """The status for an error of a handler. Unexpected errors send no detail.
+    """The status for an error of a handler. For unexpected errors, no details are sent.
 
     >>> from chunkmill import NotFoundError
     >>> protocol_error(NotFoundError("No dataset found with name 'x'")).code
@@ -403,7 +403,7 @@ def protocol_error(error: BaseException) -> ProtocolError:
 
 
 def cause_of(error: BaseException) -> str:
-    """An error on one line of a log; an unforeseen one with the place where it was raised.
+    """The line of a log for an error; for an unexpected error, with the place where it was raised.
 
     >>> from chunkmill import WriteError
     >>> cause_of(WriteError("cannot be written", path="/lake/x"))
@@ -468,7 +468,7 @@ def schema_in(message: Any) -> pa.Schema:
 
 
 def part_of(rows: pa.Table | pa.RecordBatch) -> Any:
-    """Rows as a part: one batch, in whatever form they come."""
+    """Rows as a part with one batch."""
     batch = rows if isinstance(rows, pa.RecordBatch) else _one_batch(rows)
     compression = Compression.LZ4 if batch.nbytes > _SMALL else Compression.NONE
     try:
@@ -495,8 +495,8 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 def rows_in(part: Any, call: Call | None = None) -> pa.Table:
     """The rows of a client's part, with every buffer checked. Raises :class:`ProtocolError`.
 
-    Their memory is claimed of the budget of all calls, for as long as anything of the rows is there. Parts of the
-    server's own need no ``call``.
+    Their memory is claimed from the budget of all calls until the rows are destroyed. Parts of the server itself need
+    no ``call``.
     """
     call = call or Call()
     if part.encoder_version != _V0:
@@ -551,10 +551,10 @@ def _expanded_block(block: bytes, size: int) -> bytes:
 
 
 def _expanded_large(block: bytes, size: int) -> pa.Buffer:
-    """The stream, expanded by Arrow: this needs the memory once and lets threads run, which 500 MiB held up for 0.4 s.
+    """The stream, expanded by Arrow. This needs memory once, and does not stop other threads (lz4: 0.4 s for 500 MiB).
 
-    Arrow does not say where a block expands to fewer bytes, and leaves the rest as it was: so it has to fail first
-    where there is room for one byte less. ``tests/fuzz/bombs_at_once.py`` guards both.
+    Arrow does not report a block that expands to fewer bytes, and leaves the other bytes unset. So a first expansion
+    into a buffer with one byte less must fail. ``tests/fuzz/bombs_at_once.py`` guards both.
     """
     codec = pa.Codec("lz4_raw")
     try:
@@ -570,7 +570,7 @@ def _expanded_large(block: bytes, size: int) -> pa.Buffer:
 
 
 def _expanded_within(data: pa.Buffer, size: int, call: Call) -> pa.Buffer:
-    """An Arrow stream with compressed buffers, expanded to at most so many bytes."""
+    """An Arrow stream with compressed buffers, expanded to at most ``size`` bytes."""
     if size > MOST_UNCOMPRESSED:
         raise invalid(f"the part of {data.size:,} bytes has buffers that expand to {size:,}")
     claim = _claimed(call, 2 * size)
@@ -580,7 +580,7 @@ def _expanded_within(data: pa.Buffer, size: int, call: Call) -> pa.Buffer:
 
 @contextmanager
 def _turn(size: int, call: Call) -> Iterator[None]:
-    """A block to expand so many bytes in: large ones run one after another, and leave cores to others."""
+    """A block that expands ``size`` bytes. Large expansions run one after another, and leave cores to other calls."""
     if size < _LARGE:
         yield
         return
@@ -598,7 +598,7 @@ def _claimed(call: Call, size: int) -> Claim:
 
 
 def projected(table: pa.Table, columns: Iterable[str]) -> pa.Table:
-    """Only these columns, in this order; all if none are named. Raises :class:`ProtocolError`."""
+    """Only these columns, in this order, or all columns if none are named. Raises :class:`ProtocolError`."""
     names = list(columns)
     for at, name in enumerate(names):
         if name not in table.column_names:

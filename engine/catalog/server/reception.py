@@ -1,7 +1,7 @@
 """Reception of calls, the same for every transport: rights, memory, metrics, and how a call ends.
 
-One budget of memory is for the bytes of all requests, and what they expand to: bytes are claimed before memory is taken
-for them, and a claim on bytes that Arrow reads ends when Arrow lets go of them.
+One memory budget is for the bytes of all requests, including their expanded content. Bytes are claimed before memory is
+allocated, and a claim on bytes that Arrow reads ends when Arrow releases them.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ LOG: Final = logging.getLogger(__name__)
 MEMORY_BUDGET: Final = 1280 * MIB
 """The default in bytes: enough for a part of 512 MiB in a request of 256 MiB, and an eighth for small requests."""
 _SMALL: Final = 16 * MIB
-"""Bytes up to which a claim may use all of a budget, and does not wait behind larger ones."""
+"""The most bytes of a claim that may use the whole budget, and does not wait for larger claims."""
 _TINY: Final = MIB // 16
-"""Bytes up to which a request is always taken: of all handlers together that is a few MiB."""
+"""The most bytes of a request that is always accepted: a few MiB for all handlers together."""
 _MOST_WAITING: Final = 16
-"""Calls that wait for memory at once, each in a handler; those beyond are refused, so that handlers are left."""
+"""The most calls that wait for memory, each in a handler. More are refused, so that some handlers stay free."""
 _PATIENCE: Final = 60.0
 _LOOK: Final = 0.05
 _WORTH_A_TRIM: Final = 16 * MIB
@@ -67,7 +67,7 @@ class MemoryBudget:
 
     @property
     def most_at_once(self) -> int:
-        """The largest possible claim: an eighth of the budget is reserved for small ones."""
+        """The largest possible claim: an eighth of the budget is reserved for small claims."""
         return max(self.most - self.most // 8, min(_SMALL, self.most))
 
     @property
@@ -78,12 +78,12 @@ class MemoryBudget:
             return self._used
 
     def claim(self, size: int, check: Callable[[], None]) -> Claim:
-        """Claim bytes; wait until they are free. ``check`` raises if no client waits for the call.
+        """Claim bytes, and wait until they are free. ``check`` raises if the client no longer waits.
 
         Raises
         ------
         ProtocolError
-            The budget is smaller, too many calls wait already, or waiting took too long.
+            The budget is too small, too many calls already wait, or waiting took too long.
         """
         if size > self.most_at_once:
             raise _refused(
@@ -111,7 +111,7 @@ class MemoryBudget:
 
     @contextmanager
     def taking(self) -> Iterator[Callable[[int], None]]:
-        """A block in which bytes of a request come, each counted as it does until the block ends.
+        """A block that receives the bytes of a request. Each byte counts from its arrival to the end of the block.
 
         The block raises :class:`ProtocolError` if they do not fit.
         """
@@ -132,13 +132,13 @@ class MemoryBudget:
             self.end(total)
 
     def end(self, size: int) -> None:
-        """Release bytes. It may run wherever objects are destroyed, so it takes no lock."""
+        """Release bytes. It takes no lock, as it may run in any thread that destroys objects."""
         self._ended.append(size)
 
     def freed(self) -> int:
-        """Bytes that were given back since this was asked last, or 0 if they are few, or others are in use.
+        """Bytes given back since the last call; 0 if they are few, or many others are in use.
 
-        Giving memory back holds up whoever takes some.
+        Returning memory to the system delays calls that allocate memory.
         """
         with self._lock:
             self._settle()
@@ -148,7 +148,7 @@ class MemoryBudget:
             return freed
 
     def _taken(self, size: int, ticket: object | None) -> bool:
-        """Claim bytes if they are free, and return whether they were; large claims are met in order of arrival."""
+        """Claim bytes if they are free, and return whether they were. Large claims succeed in the order of arrival."""
         is_small = size <= _SMALL
         with self._lock:
             self._settle()
@@ -183,7 +183,7 @@ _SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 300)
 
 
 class ServeMetrics:
-    """Counts of calls since the server began, in a registry of their own. Any thread may use them."""
+    """Counts of calls since the start of the server, in a separate registry. Any thread may use them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -214,13 +214,13 @@ class ServeMetrics:
         self._bytes.inc(size)
 
     def ended(self, method: str, status: Status, caller: str, seconds: float) -> None:
-        """Count the end of a call by a class of callers."""
+        """Count the end of a call, by the class of its caller."""
         self._running.dec()
         self._calls.labels(method, status.name, caller).inc()
         self._seconds.labels(method).observe(seconds)
 
     def stalled(self) -> None:
-        """Count a client that took or sent nothing for too long."""
+        """Count a client that received and sent nothing for too long."""
         self._stalled.inc()
 
     def text(self) -> bytes:
@@ -232,16 +232,16 @@ class ServeMetrics:
 
 
 _REVOKED_SECONDS: Final = 0.25
-"""How often it is looked whether the token of a call that runs is valid still."""
+"""The seconds between two checks whether the token of a running call is still valid."""
 _OF_AN_ENTRY: Final = (Need.READ, Need.WRITE, Need.CREATE)
 
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """Runs the calls of callers that ``access`` lets in, within a budget of memory; counts and logs them.
+    """Runs the calls of callers that ``access`` admits, within a memory budget; counts and logs them.
 
-    ``shown`` makes of a text about an error the one that a client gets. While the server is ``draining``, calls that
-    wait for something to happen end.
+    ``shown`` turns the text of an error into the text for a client. While the server is ``draining``, calls that wait
+    for events end.
     """
 
     access: Access
@@ -261,9 +261,9 @@ class Reception:
         remaining: float | None = None,
         is_active: Callable[[], bool] = lambda: True,
     ) -> Generator[bytes, None, None]:
-        """The encoded responses to encoded requests; checks the caller before it reads a request.
+        """Yield the encoded responses to encoded requests. The caller is checked before a request is read.
 
-        The line of a call that writes is in the audit log before its first response is given.
+        For a call that writes, the line in the audit log comes before the first response.
 
         Raises
         ------
@@ -308,15 +308,15 @@ class Reception:
                 LOG.error("%s failed: %s", method.name, cause_of(error), exc_info=error)
             raise ProtocolError(ended.code, self.shown(ended.text)) from error
         finally:
-            ending.note(Status.CANCELLED)  # where the client goes before the end
+            ending.note(Status.CANCELLED)  # if the client leaves before the end
 
     def begin(self, name: str, *, writes: bool, client: str) -> Ending:
-        """The end of a call that begins now, to be noted."""
+        """Begin a call, and return the object that notes its end."""
         self.metrics.began()
         return Ending(self, name, writes, client)
 
     def _is_active(self, method: Method, caller: Caller, is_active: Callable[[], bool]) -> Callable[[], bool]:
-        """Whether a client still waits for a call, and may."""
+        """Return a function that checks whether the client still waits for a call, and has a valid token."""
         looked = time.monotonic()
         is_valid = True
 
@@ -334,7 +334,7 @@ class Reception:
         return is_wanted
 
     def _of_token(self, caller: Caller, error: Exception) -> Exception:
-        """The error of a call; that of its token if it was cut as this is not valid any more."""
+        """The error of a call, or the error of its token, if the call ended because the token is no longer valid."""
         if isinstance(error, ProtocolError) and error.code is Status.CANCELLED:
             try:
                 self.access.check_valid(caller)
@@ -343,7 +343,7 @@ class Reception:
         return error
 
     def _parsed(self, method: Method, requests: Iterator[bytes]) -> Iterator[Any]:
-        """The messages of a call, each of which holds its bytes of the budget until the next one is wanted."""
+        """The messages of a call. Each message uses the budget until the next one is requested."""
         while (data := next(requests, None)) is not None:
             with self.budget.taking() as taken:
                 taken(len(data))
@@ -357,13 +357,13 @@ class Reception:
                 del message
 
     def check(self, method: Method, caller: Caller) -> None:
-        """Raise :class:`ProtocolError` if a caller may call a method for no entry at all."""
+        """Raise :class:`ProtocolError` if a caller may not call a method for any entry."""
         self.access.check_valid(caller)
         self.access.check(method, caller)
 
 
 class Ending:
-    """The end of a call, which is counted and noted once, by what comes first; ``record`` is filled meanwhile."""
+    """The end of a call, which the first :meth:`note` counts and logs; ``record`` is filled until then."""
 
     def __init__(self, reception: Reception, name: str, writes: bool, client: str) -> None:
         self.began = time.monotonic()
@@ -376,7 +376,7 @@ class Ending:
         self._is_noted = False
 
     def note(self, status: Status) -> None:
-        """Count and note it, if it was not before."""
+        """Count and log the end, unless this was already done."""
         if self._is_noted:
             return
         self._is_noted = True
@@ -395,12 +395,12 @@ class Ending:
 
 
 def stopping() -> ProtocolError:
-    """The error of a call to a server that stops."""
+    """The error of a call to a stopping server."""
     return ProtocolError(Status.UNAVAILABLE, "the server is stopping")
 
 
 def _check_was_asked(method: Method, caller: Caller, call: Call) -> None:
-    """Raise if a handler forgot to ask whether its caller may use the entry: better no answer than one too many."""
+    """Raise if a handler did not check whether its caller may use the entry, so that the answer is not sent."""
     names = caller.rights.writable if method.writes else caller.rights.readable
     if method.need in _OF_AN_ENTRY and names is not None and not call.record.is_checked:
         raise ProtocolError(Status.INTERNAL, f"{method.name} did not check rights to an entry")
@@ -422,11 +422,11 @@ def _answers(method: Method, requests: Iterator[Any], call: Call) -> Iterator[by
 
 
 def clear_traceback(error: BaseException) -> None:
-    """Release what the frames of an error hold; as a rule that is in reference circles.
+    """Release the objects in the frames of an error, which are usually in reference cycles.
 
-    Requests are in there, which may be large, and the call. Where it was refused before its requests were taken, its
-    stream counts as open for as long as the call is known: 256 refused calls would be the last of their connection,
-    until garbage is collected.
+    They include requests, which may be large, and the call. If a call was refused before its requests were read, its
+    stream counts as open while the call object exists: 256 refused calls would block their connection until a garbage
+    collection.
     """
     chain: BaseException | None = error
     while chain is not None:

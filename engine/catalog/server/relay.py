@@ -1,7 +1,7 @@
-"""One port for two servers: the relay looks at each connection, and carries it to the server of its protocol.
+"""One port for two servers: the relay detects the protocol of each connection, and connects it to the right server.
 
-Bytes are handed on as they come, encrypted ones too: clients of gRPC begin with the preface of HTTP/2, or offer ``h2``
-alone when they begin TLS; browsers and all others get the server of HTTP/1.1.
+Bytes are passed on unchanged, also encrypted ones. Clients of gRPC begin with the preface of HTTP/2, or offer only
+``h2`` in TLS; browsers and all others get the HTTP/1.1 server.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _BUFFER: Final = 256 * 1024
 _ROUNDS: Final = 8
 _LOOK: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
-"""What the web server has to report a stalled request; the connection would end before its answer otherwise."""
+"""Extra time for the web server to report a stalled request before the relay ends its connection."""
 _FROM: Final = "from-"
-"""Begins the names of a relay's own ends, which end with the addresses of clients: servers know them by that alone."""
+"""The prefix of the names of a relay's own sockets. The names end with the client's address, for the servers."""
 
 
 def speaks_grpc(data: bytes, *, is_tls: bool) -> bool | None:
-    """Return whether a connection with these first bytes is one of gRPC; None if it takes more of them."""
+    """Return whether a connection with these first bytes is gRPC, or None if more bytes are needed."""
     if is_tls:
         return _offers_h2_alone(data)
     if data.startswith(_PREFACE[:3]):
@@ -54,7 +54,7 @@ def speaks_grpc(data: bytes, *, is_tls: bool) -> bool | None:
 
 
 def greets(data: bytes) -> bool:
-    """Return whether bytes on a plain line are a whole greeting of HTTP/2 (preface, settings), or can be none."""
+    """Return whether unencrypted bytes are a complete HTTP/2 greeting (preface, settings), or cannot be one."""
     if not _PREFACE.startswith(data[: len(_PREFACE)]):
         return True
     head = data[len(_PREFACE) : len(_PREFACE) + _FRAME_HEAD]
@@ -65,7 +65,7 @@ def greets(data: bytes) -> bool:
 
 
 def client_of(address: str) -> str:
-    """The client of an address: all addresses of a /64 of IPv6 are one client's."""
+    """The client of an address: all addresses of an IPv6 /64 network count as one client."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv4Address):
         return address
@@ -75,7 +75,7 @@ def client_of(address: str) -> str:
 
 
 def address_in(peer: str) -> str:
-    """The address of the client in the name of a relay's end, as servers see it; other names as they are."""
+    """The client's address in the name of a relay's socket; other names stay unchanged."""
     name = unquote(peer).removeprefix("unix-abstract:").lstrip("\0")
     return name.split("-", 3)[3] if name.startswith(_FROM) and name.count("-") >= 3 else name
 
@@ -93,7 +93,7 @@ def _offers_h2_alone(data: bytes) -> bool | None:
 
 
 def _names_of_protocols(hello: bytes) -> list[bytes]:
-    """The protocols that the first message of TLS offers; empty for any other message."""
+    """The protocols that a first TLS message offers; empty for other messages."""
     try:
         at = 4 + 2 + 32
         at += 1 + hello[at]
@@ -119,7 +119,7 @@ def _listed(data: bytes) -> list[bytes]:
 
 
 class _Frames:
-    """Parses the frames of HTTP/2 on a plain line; ``since`` is when a header, or another head, began to come."""
+    """Parses unencrypted HTTP/2 frames. An incomplete header or frame head began to arrive at ``since``."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -148,12 +148,12 @@ class _Frames:
         kind, flags = self._head[3], self._head[4]
         self._left, self._head = int.from_bytes(self._head[:3], "big"), b""
         self._is_part = kind in (_HEADERS, _CONTINUATION) and not flags & _END_HEADERS
-        if kind == _DATA:  # which the handler waits for, as long as it may take
+        if kind == _DATA:  # the handler waits for the content, without a limit here
             self.since = None
 
 
 class _Line:
-    """One direction of a connection: ``waiting`` holds the bytes read and not written yet."""
+    """One direction of a connection: ``waiting`` has the bytes that were read but not written yet."""
 
     def __init__(self, source: socket.socket, target: socket.socket | None) -> None:
         self.source = source
@@ -165,9 +165,9 @@ class _Line:
         self.frames: _Frames | None = None
 
     def move(self, buffer: memoryview, most: int) -> None:
-        """Move the bytes that can be moved now, in at most ``most`` pieces; then others have a turn.
+        """Move the bytes that can be moved now, in at most ``most`` pieces, to give other connections a turn.
 
-        Raises ``OSError`` if an end is gone.
+        Raises ``OSError`` if one side has closed.
         """
         rounds = 0
         while not self.is_over:
@@ -195,12 +195,12 @@ class _Line:
             if not self._write():
                 break
             if 0 < count < len(buffer) // 2:
-                break  # most likely that was all, and it costs as much to look here as to wait for more
+                break  # probably all; another read costs as much as a wait for more
         if isinstance(self.waiting, memoryview):
-            self.waiting = bytes(self.waiting)  # the buffer is for all connections
+            self.waiting = bytes(self.waiting)  # all connections share the buffer
 
     def _write(self) -> bool:
-        """Write what waits, and return whether all of it was written."""
+        """Write the waiting bytes, and return whether all were written."""
         assert self.target is not None
         if not self.waiting:
             return True
@@ -226,7 +226,7 @@ class _Connection:
         self.began = time.monotonic()
         self.is_grpc = False
         self.watched: dict[socket.socket, int] = {client: selectors.EVENT_READ}
-        """The events that are waited for now, of each end."""
+        """The registered events of each socket."""
 
     @property
     def lines(self) -> tuple[_Line, ...]:
@@ -242,7 +242,7 @@ class _Connection:
             self.inward.frames.follow(self.inward.waiting)
 
     def wanted(self, end: socket.socket) -> int:
-        """The events to wait for at one end."""
+        """The events to wait for at one socket."""
         events = 0
         for line in self.lines:
             if line.source is end and not line.waiting and not line.at_end:
@@ -260,13 +260,13 @@ class _Connection:
         waiting = [now - line.moved for line in self.lines if line.waiting]
         if waiting:
             return max(waiting) > seconds
-        # a request of HTTP/1.1 that does not go on: its answer would have begun, the web server's error included
+        # a stalled HTTP/1.1 request: even an error of the web server would have begun by now
         begun = self.inward.moved > self.outward.moved
         return begun and not self.is_grpc and now - self.inward.moved > seconds + _ANSWER_SECONDS
 
 
 class Relay:
-    """Carries the connections of a listening socket to the servers at two addresses, in a thread of its own."""
+    """Connects clients of a listening socket to the servers at two addresses, in its own thread."""
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ class Relay:
         self._thread.start()
 
     def refuse(self) -> None:
-        """Accept no more connections; open ones go on."""
+        """Accept no more connections; open connections continue."""
         self._is_listening = False
         self._wake.send(b"\0")
 
@@ -318,7 +318,7 @@ class Relay:
         try:
             while not self._is_closed:
                 ready = self._selector.select(_LOOK)
-                self._rounds = max(_ROUNDS // max(len(ready), 1), 1)  # or a small call waits behind all large ones
+                self._rounds = max(_ROUNDS // max(len(ready), 1), 1)  # else a small call waits for all large ones
                 for key, _ in ready:
                     self._serve(key)
                 if not self._is_listening and self._listener.fileno() >= 0:
@@ -355,7 +355,7 @@ class Relay:
             return
         except OSError as error:
             LOG.warning("a connection could not be accepted: %s", error.strerror)
-            time.sleep(0.05)  # without handles for it, it would come again at once
+            time.sleep(0.05)  # without free handles, it would be ready again at once
             return
         name = client_of(address[0])
         of_client = self._of_clients[name]
@@ -376,7 +376,7 @@ class Relay:
         self._selector.register(client, selectors.EVENT_READ, connection)
 
     def _go_on(self, connection: _Connection, end: Any) -> None:
-        """Move what can be moved since one end of a connection is ready again."""
+        """Move bytes after one socket of a connection is ready."""
         if connection.server is None:
             self._decide(connection)
             return
@@ -389,7 +389,7 @@ class Relay:
             self._watch(connection)
 
     def _decide(self, connection: _Connection) -> None:
-        """Read until the server of a connection is clear, and join the two."""
+        """Read until the server of a connection is known, and connect them."""
         line = connection.inward
         try:
             data = connection.client.recv(_MOST_LOOKED_AT)
@@ -410,7 +410,7 @@ class Relay:
             self._go_on(connection, server)
 
     def _watch(self, connection: _Connection) -> None:
-        """Register the next events of each end."""
+        """Register the next events of each socket."""
         for end, before in connection.watched.items():
             wanted = connection.wanted(end)
             if wanted == before:

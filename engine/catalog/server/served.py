@@ -1,4 +1,4 @@
-"""Datasets of a served catalog as sources of samples: their chunks, fetched as they are needed."""
+"""Datasets of a served catalog as sources of samples, whose chunks are fetched when they are needed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ServedDataset:
             raise MissingExtraError("served datasets need the package grpcio", hint=extra_command("serve")) from failure
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of a query result, and the present segments on the server.
+        """The columns of a query result, and the current segments on the server.
 
         Raises ``NotFoundError`` if there is no such dataset, ``UnreachableError`` if the server does not answer.
         """
@@ -128,7 +128,7 @@ class ServedDataset:
         return ServedSegment(self, id_, segment_id, answers[0].rrd_manifest.SerializeToString())
 
     def call(self, name: str, request: Any, id_: str | None) -> list[Any]:
-        """All answers of a call. If the connection fails, the call is repeated from its beginning."""
+        """All responses of a call. If the connection fails, the call is repeated from its beginning."""
         import grpc
 
         end = time.monotonic() + self.retry_seconds
@@ -161,7 +161,7 @@ class ServedDataset:
         return list(self._channel().unary_stream(path, response_deserializer=response)(data, **given))
 
     def _channel(self) -> grpc.Channel:
-        """The connection of this process: one that was there before a fork is not used."""
+        """The connection of this process; a connection from before a fork is not used."""
         channels: dict[int, grpc.Channel] = self.__dict__.setdefault(_CHANNELS, {})
         return channels.get(os.getpid()) or channels.setdefault(os.getpid(), self._connected())
 
@@ -192,7 +192,7 @@ def _own_error(code: grpc.StatusCode, text: str) -> Exception:
 
 @dataclass(frozen=True)
 class ServedSegment:
-    """A segment of a served dataset: its chunks as one layer, by a manifest that the server gave. It pickles."""
+    """A segment of a served dataset: its chunks as one layer, with a manifest from the server. Picklable."""
 
     dataset: ServedDataset
     dataset_id: str
@@ -213,12 +213,12 @@ class ServedSegment:
 
     @property
     def has_times(self) -> bool:
-        """There are none: chunks are read for them."""
+        """False: times come from the chunks."""
         return False
 
     @property
     def layer_names(self) -> Sequence[str]:
-        """The default name of a layer."""
+        """The default layer name."""
         return ["base"]
 
     def references(self) -> Sequence[ServedChunks]:
@@ -226,12 +226,12 @@ class ServedSegment:
         return [self.layer]
 
     def times(self) -> Sequence[Times | None]:
-        """There are none."""
+        """None are held; chunks are read instead."""
         return [None]
 
     @cached_property
     def layer(self) -> ServedChunks:
-        """The chunks. Raises ``ReadError`` for a manifest that is none."""
+        """The chunks. Raises ``ReadError`` for an invalid manifest."""
         message = RrdManifest.FromString(self.manifest)
         keys = rows_in(message.data)["chunk_key"].to_pylist()
         path = f"{self.dataset.url}/{self.dataset.name}/{self.segment_id}"
@@ -240,11 +240,11 @@ class ServedSegment:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of its chunks."""
+        """The columns of the chunks."""
         return Schema.from_headers([entry.header for entry in self.layer.table.entries()]).to_arrow()
 
     def span(self, index: str | None) -> tuple[int, int] | None:
-        """The first and the last value of an index; None where there is none."""
+        """The first and the last value of an index, or None."""
         starts, ends, is_there = chunk_ranges(self.layer.table, index or "")
         return (int(starts[is_there].min()), int(ends[is_there].max())) if is_there.any() else None
 
@@ -254,7 +254,7 @@ class ServedSegment:
 
 @dataclass(frozen=True)
 class ServedChunks:
-    """Chunks that a server has, by the keys that it gave."""
+    """Chunks on a server, by keys from the server."""
 
     dataset: ServedDataset
     dataset_id: str
@@ -263,7 +263,7 @@ class ServedChunks:
     path: str
 
     def read(self, rows: Integers) -> Iterator[ChunkData]:
-        """The chunks of some rows, in that order, some MiB at a time. Raises ``ReadError``."""
+        """The chunks of some rows, in the order of ``rows``, some MiB at a time. Raises ``ReadError``."""
         sizes = np.maximum(self.table.sizes[rows], 1).astype(np.int64)
         group = (np.cumsum(sizes) - sizes) // _FETCH_BYTES
         for number in np.unique(group).tolist():

@@ -1,4 +1,4 @@
-"""The catalog service: the methods of the protocol over one lake, and the calls about the server itself."""
+"""The catalog service: the methods of the protocol for one lake, and the calls about the server itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .lake import Lake, ServiceOptions
 from .protocol import Call, Kind, Method, Need, answers, cloud, invalid
 
 _MODULES: Final = (chunks, datasets, entries, properties, tables, uploads, sys.modules[__name__])
-"""Modules whose functions answer calls."""
+"""The modules with handlers of calls."""
 
 FEATURES: Final = ("per_segment_index_values",)
 """The capability in ``Version``: queries may have separate index values for each segment."""
@@ -27,7 +27,7 @@ _NUMBERS: Final = re.compile(r"\d+")
 _CAPABILITIES: Final = ("catalog:write:register:file", "dataset:find_chunks")
 _UPLOADS: Final = "catalog:write:staging"
 _OF_WRITERS: Final = "catalog:write:"
-"""The prefix of capabilities for callers with the right to write only."""
+"""The prefix of capabilities that only callers with the right to write get."""
 _MOST_TESTED: Final = 32 * MIB
 
 
@@ -65,7 +65,7 @@ def _get_version(_lake: Lake, _request: Any, _call: Call) -> Any:
 
 @cache
 def _own_version() -> Any:
-    """Return the own version, read once: to find and parse its file takes more than all else of a call."""
+    """Return chunkmill's version, read once: finding and parsing its file takes most of the time of a call."""
     version = importlib.metadata.version(_PACKAGE)
     major, minor, patch = (int(part) for part in (*_NUMBERS.findall(version), "0", "0")[:3])
     build = {"crate_name": _PACKAGE, "version": {"major": major, "minor": minor, "patch": patch}}

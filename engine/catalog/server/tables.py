@@ -39,7 +39,7 @@ _ENTRIES: Final = 2
 _APPEND, _OVERWRITE, _REPLACE, _UPDATE = 1, 2, 3, 4
 _MODES: Final = {_APPEND: "append", _OVERWRITE: "overwrite", _REPLACE: "upsert", _UPDATE: "update"}
 _WITH_WIDE_KINDS: Final = tuple(f"rerun-py/0.{minor}." for minor in (33, 34, 35, 36))
-"""Clients that know kinds of entries as 32-bit integers."""
+"""Clients that expect kinds of entries as 32-bit integers."""
 _KIND_TYPE: Final = {"rerun:component_type": "rerun.components.EntryKind"}
 
 
@@ -73,7 +73,7 @@ def _note_made(call: Call, table: TableEntry) -> None:
 
 
 def _url_in(lake: Lake, details: Any, call: Call) -> str:
-    """The place of the table in provider details, checked to be allowed."""
+    """The place of the table in provider details. Raises :class:`ProtocolError` if it is not allowed."""
     if details.type_url.rpartition("/")[2] == _SYSTEM[1:]:
         raise invalid("System tables cannot be registered")
     if details.type_url.rpartition("/")[2] != _LANCE[1:]:
@@ -195,14 +195,14 @@ def _difference(first: pa.Table, other: pa.Table) -> str:
 
 
 def _as_known_to(call: Call, table: TableEntry, rows: pa.Table) -> pa.Table:
-    """The rows in the form of the client's version: newer ones know kinds in the table of entries as bytes."""
+    """The rows in the form of the client's version: newer clients expect 8-bit kinds in the table of entries."""
     if not isinstance(table, EntriesTable) or call.client_version.startswith(_WITH_WIDE_KINDS):
         return rows
     at = rows.schema.get_field_index("entry_kind")
     return rows.set_column(at, pa.field("entry_kind", pa.uint8(), False, _KIND_TYPE), rows[at].cast(pa.uint8()))
 
 
-# --- search indexes, which clients up to SDK 0.33 make
+# --- search indexes, which clients up to SDK 0.33 create
 
 _METRICS: Final = {
     1: VectorDistanceMetric.L2,
@@ -213,7 +213,7 @@ _METRICS: Final = {
 _TOP_K: Final = 10
 """The number of results of a vector query without a limit."""
 _ROWS: Final = 65_536
-"""Rows of a message."""
+"""The most rows of a message."""
 _WITHOUT_BTREES: Final = "only indexes of words and of vectors are supported, not of plain values"
 
 
@@ -295,7 +295,7 @@ def _search_dataset(lake: Lake, request: Any, call: Call) -> Iterator[Any]:
     rows = rows.slice(max(scan.limit_offset, 0))
     if scan.HasField("limit_len"):
         rows = rows.slice(0, max(scan.limit_len, 0))
-    for start in range(0, max(len(rows), 1), _ROWS):  # a message without rows has their columns
+    for start in range(0, max(len(rows), 1), _ROWS):  # without rows, one message has the columns
         call.check()
         yield cloud("SearchDatasetResponse")(data=part_of(rows.slice(start, _ROWS)))
 
@@ -308,7 +308,7 @@ def _column_in(message: Any) -> ComponentColumnSelector:
 
 
 def _choices_in(config: Any) -> dict[str, Any]:
-    """The choices of an index of vectors, as arguments."""
+    """The choices of a vector index, as arguments."""
     vector = config.properties.vector
     metric = _METRICS.get(vector.distance_metrics)
     if metric is None:
@@ -321,7 +321,7 @@ def _choices_in(config: Any) -> dict[str, Any]:
 
 
 def _vector_in(values: pa.ChunkedArray) -> pa.Array:
-    """The numbers of a query: one a row, as Rerun's SDK sends them, or a list of them in one row."""
+    """The numbers of a query: one per row, as from Rerun's SDK, or a list of numbers in one row."""
     array = values.combine_chunks()
     return array.flatten() if pa.types.is_nested(array.type) and hasattr(array, "flatten") else array
 

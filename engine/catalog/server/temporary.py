@@ -1,4 +1,4 @@
-"""``Server``: a temporary catalog, in a temporary folder or in one that stays, on a port if one is given."""
+"""``Server``: a temporary catalog, in a temporary or a permanent folder, optionally on a port."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Server:
     Parameters
     ----------
     host
-        The address of the port. By default only this machine can call. At an address that other machines reach, each
+        The address of the port. By default only this machine can call. If other machines can reach the address, each
         call needs a token of ``chunkmill serve token``.
     port
-        The port to open; 0: any free port. By default no port is opened.
+        The port to open, or 0 for any free port. By default no port is opened.
     datasets
-        Datasets to create, by name: for each a list of RRDs, or a folder whose RRDs are all registered.
+        Datasets to create, by name: a list of RRDs for each, or a folder whose RRDs are all registered.
     tables
         Lance tables to register, by name.
     addr
@@ -50,8 +50,8 @@ class Server:
     folder
         The folder of the catalog, which is kept. By default a temporary folder, which is removed at the shutdown.
     allow
-        Folders and URLs, beside the catalog's own folder, below which clients of the port may register files and
-        tables.
+        Folders and URLs below which clients of the port may register files and tables, besides the catalog's own
+        folder.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class Server:
             raise
 
     def url(self) -> str:
-        """The address of the port for Rerun's client; without a port the folder for a client in this process."""
+        """The address of the port for Rerun's client; without a port, the folder for a client in this process."""
         if self._folder is None:
             raise RuntimeError("the server was shut down")
         return self._folder if self._running is None else self._running.url

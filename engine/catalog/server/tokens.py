@@ -1,7 +1,7 @@
-"""Tokens: the secret that signs them, those that were made and revoked, and the callers that they let in.
+"""Tokens: the secret that signs them, records of created and revoked tokens, and the callers that they admit.
 
-A token is a JWT, signed by HS256 with a secret of the lake. Of each that is made there is a record in a folder, by its
-id; a file beside it says that it is revoked, so every server of the lake refuses it from then on.
+A token is a JWT, signed by HS256 with a secret of the lake. A folder has a record of each created token, by its id. A
+second file marks a revoked token, so that every server of the lake refuses it from then on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..entry_log import SECRETS
 from .protocol import Method, Need, ProtocolError, Rights, Status
 
 _SECRET_NAME: Final = "secret"  # noqa: S105 (the name of a file)
-"""The file in a folder of the lake that signs its tokens, readable by its owner alone; no client can name it."""
+"""The file with the secret that signs tokens. Only its owner can read it; no client can name its folder."""
 _EARLIER_NAME: Final = ".serve-secret"
 _TOKENS: Final = "tokens"
 _REVOKED: Final = ".revoked"
@@ -53,9 +53,9 @@ def secret_place(lake: str) -> Path:
             now.parent.mkdir(mode=0o700, exist_ok=True)
             earlier.rename(now)
         except FileNotFoundError:
-            pass  # another process has moved it
+            pass  # another process moved it
         except OSError:
-            return earlier  # which no client can name, either
+            return earlier  # clients cannot name this file, either
     return now
 
 
@@ -95,7 +95,7 @@ def secret_of(path: Path, *, make: bool) -> bytes:
 
 
 def _others_read(status: os.stat_result) -> bool:
-    """Return whether others may read a file. Kubernetes mounts secrets as files of root that a pod's group reads."""
+    """Return whether other users may read a file. On Kubernetes, root owns secrets, and a pod's group reads them."""
     own = (os.getegid(), *os.getgroups())
     is_mounted = status.st_uid == 0 != os.geteuid() and status.st_gid in own and status.st_gid != 0
     return bool(status.st_mode & (0o037 if is_mounted else 0o077))
@@ -146,7 +146,7 @@ def signed(claims: Mapping[str, Any], secret: bytes) -> str:
 
 
 def verified(given: str, secret: bytes, audience: str) -> Mapping[str, Any]:
-    """The claims of a token for an audience. Raises :class:`ProtocolError` if it is foreign or too old."""
+    """The claims of a token for an audience. Raises :class:`ProtocolError` if the token is foreign or has expired."""
     if len(given) > _LONGEST_TOKEN:
         raise ProtocolError(Status.UNAUTHENTICATED, "malformed token")
     # PyJWT compares signatures in constant time
@@ -154,7 +154,7 @@ def verified(given: str, secret: bytes, audience: str) -> Mapping[str, Any]:
 
 
 def decoded(given: str, key: Any, **options: Any) -> Mapping[str, Any]:
-    """The claims of a token, as PyJWT decodes it. Raises :class:`ProtocolError`."""
+    """The claims of a token, decoded by PyJWT. Raises :class:`ProtocolError`."""
     jwt = load_jwt()
     try:
         claims: Mapping[str, Any] = jwt.decode(given, key, **options)
@@ -184,12 +184,12 @@ def load_jwt() -> Any:
     return jwt
 
 
-# --- tokens that were made, and revoked
+# --- created and revoked tokens
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """The record of a token that was made; times are in seconds since the epoch."""
+    """The record of a created token; times are in seconds since the epoch."""
 
     id: str
     subject: str
@@ -222,7 +222,7 @@ class TokenFolder:
         if isinstance(place, Path):
             return cls(place / SECRETS / _TOKENS)
         if secret_file is None:
-            secret_place(lake)  # which says what is missing
+            secret_place(lake)  # raises an error with a hint
         assert secret_file is not None
         return cls(secret_file.with_name(f"{secret_file.name}.{_TOKENS}"))
 
@@ -266,7 +266,7 @@ class TokenFolder:
         return sorted(found, key=lambda record: (record.made, record.id))
 
     def _store(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Make a file, whole or not at all. Raises ``AlreadyExistsError`` and ``WriteError``."""
+        """Create a file as a whole or not at all. Raises ``AlreadyExistsError`` and ``WriteError``."""
         draft = self.place / f".{name}.{secrets.token_hex(4)}"
         with writing(str(self.place / name)):
             self.place.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -292,7 +292,7 @@ _LONGEST_SUBJECT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, with what rights. ``kind`` is its class in metrics, ``expires`` the end of its token."""
+    """A caller and its rights. ``kind`` is its class in metrics, ``expires`` the end of its token."""
 
     rights: Rights
     kind: str
@@ -304,7 +304,7 @@ class Caller:
     def of(cls, claims: Mapping[str, Any], rights: Rights, kind: str, given: str) -> Caller:
         """The caller with a token of these claims."""
         id_ = claims.get("jti")
-        if not isinstance(id_, str) or not _ID.fullmatch(id_):  # one of an earlier build, or of another issuer
+        if not isinstance(id_, str) or not _ID.fullmatch(id_):  # the id of an earlier build, or of another issuer
             id_ = hashlib.sha256(given.encode()).hexdigest()[:16]
         subject = str(claims.get("sub", ""))[:_LONGEST_SUBJECT]
         return cls(rights, kind, subject, id_, float(claims["exp"]))
@@ -315,7 +315,7 @@ NOBODY: Final = Caller(Rights(frozenset(), frozenset()), "refused")
 
 
 class Verifier(Protocol):
-    """A verifier of tokens that others sign."""
+    """A verifier of tokens from another issuer."""
 
     def verified(self, given: str) -> tuple[Mapping[str, Any], list[str]]:
         """The claims of a token, and its permissions. Raises :class:`ProtocolError`."""
@@ -336,7 +336,7 @@ class Access:
     issuer: Verifier | None = None
 
     def caller(self, headers: Mapping[str, str | bytes]) -> Caller:
-        """Return the caller with these headers. The token may be revoked. Raises :class:`ProtocolError`."""
+        """Return the caller with these headers. Its token may be revoked. Raises :class:`ProtocolError`."""
         if self.secret is None and self.issuer is None:
             return Caller(Rights.of(["write"], read_only=self.read_only), "anyone")
         given = _bearer(str(headers.get("authorization", "")))
@@ -384,9 +384,9 @@ def _bearer(header: str) -> str:
 
 
 def _is_own(given: str) -> bool:
-    """Return whether a token says that it is signed by a secret, as the own ones are; it may lie."""
+    """Return whether a token claims to be signed by a secret, like the server's own tokens."""
     jwt = load_jwt()
     try:
         return len(given) <= _LONGEST_TOKEN and jwt.get_unverified_header(given).get("alg") == _ALGORITHM
     except (jwt.PyJWTError, ValueError, RecursionError):
-        return True  # which refuses it
+        return True  # the check of own tokens refuses it

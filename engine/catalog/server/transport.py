@@ -1,4 +1,4 @@
-"""A catalog service on a port: gRPC over HTTP/2, and beside it what browsers speak; with tokens and TLS if asked."""
+"""A catalog service on a port: gRPC over HTTP/2, and HTTP/1.1 for browsers, optionally with tokens and TLS."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from .web import Web, WebApp, WebServer
 
 GRPC_OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),  # or a second server shares the port unnoticed
-    # clients ping when they are idle, and while they receive: that is no abuse
+    ("grpc.so_reuseport", 0),  # else a second server shares the port unnoticed
+    # clients ping when they are idle, and while they receive; this is allowed
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # a client that has vanished is noticed within 40 s, and its calls end
+    # a lost client is noticed within 40 s, and its calls end
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.max_concurrent_streams", 256),  # of one connection
+    ("grpc.max_concurrent_streams", 256),  # for one connection
     ("grpc.max_metadata_size", 32 * 1024),
-    ("grpc.server_handshake_timeout_ms", int(HEADER_SECONDS * 1000)),  # until the settings of HTTP/2 are there
+    ("grpc.server_handshake_timeout_ms", int(HEADER_SECONDS * 1000)),  # for the settings of HTTP/2
 )
 THREADS: Final = 64
-"""The most handlers that run at once, without those that wait for events."""
+"""The most handlers that run at once, except those that wait for events."""
 _MORE_WAITING: Final = 8
-"""Threads for those that wait for events, beyond the most of them: the handler refuses them."""
+"""Extra threads for calls that wait for events, beyond the most watchers: their handler refuses them."""
 _LISTENS: Final = "0A"
 
 
@@ -59,12 +59,12 @@ def start(
     logs: CallLogs | None = None,
     stall_seconds: float | None = None,
 ) -> RunningServer:
-    """Serve on a port, by default a free one, until the server is stopped.
+    """Serve on a port (0: a free port), until the server is stopped.
 
     ``access`` decides who may call, by default everybody. ``tls`` is a certificate with its chain, and a private key,
-    in PEM; without it connections are not encrypted. ``web`` sets what browsers may do beyond calls by pages of this
-    machine. One client address has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by default
-    none. If a client is silent within a request or an answer for ``stall_seconds`` (45), its call ends.
+    in PEM; without it connections are not encrypted. ``web`` has the rules for browsers; by default, only pages of this
+    machine may call. One client address has at most ``most_of_client`` connections. ``logs`` are the logs of calls, by
+    default none. If a client is silent within a request or an answer for ``stall_seconds`` (45), its call ends.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def start(
             method = service.methods.get(details.method)
             return None if method is None else _Handler(grpc, method, reception, watch).of_grpc(waiting)
 
-    # addresses without a place in a file system: nothing is left of them, however this process ends
+    # abstract addresses leave no files, even if this process is killed
     name = f"chunkmill-serve-{secrets.token_hex(16)}"
     app = WebApp(
         service.methods,
@@ -146,16 +146,16 @@ def is_loopback(host: str) -> bool:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
-        is_all = place[0] == "::" and socket.has_dualstack_ipv6()  # which includes the addresses of IPv4
+        is_all = place[0] == "::" and socket.has_dualstack_ipv6()  # this includes IPv4 addresses
         return socket.create_server(place[:2], family=family, backlog=1024, dualstack_ipv6=is_all)
     except (OSError, UnicodeError) as error:
         raise _port_taken(host, port, _port_holder(port) if port else "") from error
 
 
 def _port_holder(port: int) -> str:
-    """The process that listens on a TCP port, as ``process 12 (python server.py)``; empty if it is not visible.
+    """The process that listens on a TCP port, such as ``process 12 (python server.py)``; empty if it is not visible.
 
-    Read from Linux's ``/proc``: processes of other users stay unseen, and so do all on other systems.
+    The source is Linux's ``/proc``: processes of other users, or on other systems, are not visible.
     """
     tables = (Path("/proc/net", name) for name in ("tcp", "tcp6"))
     sockets = {f"socket:[{inode}]" for table in tables for inode in _listening_sockets(table, port)}
@@ -217,9 +217,9 @@ class RunningServer:
         return f"{self._scheme}://{host}:{self.port}"
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """Refuse new calls, wait so long for the running ones, and end them then.
+        """Refuse new calls, wait ``grace_seconds`` for running calls, and then end them.
 
-        ``/readyz`` says so meanwhile. Calls that wait for something to happen end at once.
+        Meanwhile, ``/readyz`` reports this. Calls that wait for events end at once.
         """
         self._draining.set()
         ended = self._server.stop(grace_seconds)
@@ -238,7 +238,7 @@ class RunningServer:
 
 
 class _Watch:
-    """Ends calls of stalled clients, which neither take nor send messages, and gives memory of others back."""
+    """Ends calls of stalled clients, which neither receive nor send messages; returns freed memory to the system."""
 
     def __init__(self, stalled: Callable[[], None], budget: MemoryBudget, stall_seconds: float) -> None:
         self._stalled = stalled
@@ -279,7 +279,7 @@ class _Watch:
 
 
 class _Handler:
-    """A method as grpcio wants it: of bytes, and of any number of requests, so that waiting for one is watched, too."""
+    """A method for grpcio: with bytes, and any number of requests, so that waiting for a request is watched, too."""
 
     def __init__(self, grpc: Any, method: Method, reception: Reception, watch: _Watch) -> None:
         self._grpc = grpc
@@ -288,7 +288,7 @@ class _Handler:
         self._watch = watch
 
     def of_grpc(self, waiting: ThreadPoolExecutor) -> Any:
-        """The handler of grpcio, for bytes; one that waits does so in those other threads."""
+        """The handler for grpcio, with bytes. Methods that wait for events use the ``waiting`` threads."""
         if self._method.kind is Kind.STREAM:
             stream = partial(self._stream)
             if self._method.waits:

@@ -1,6 +1,6 @@
 """Uploads through the server: a call grants one, and an HTTP request redeems the grant.
 
-Each grant is for one key of the lake's folder, and a quarter of an hour.
+Each grant is for one key in the lake's folder, and is valid for a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _AUDIENCE: Final = "upload"
 _UPLOAD_IN_PARTS: Final = "upload in parts"
 _VALID_SECONDS: Final = 15 * 60
 _DAY_SECONDS: Final = 24 * 60 * 60
-"""How long an upload in parts may take; each part is granted for less."""
+"""The most seconds for an upload in parts; the grants of parts are shorter."""
 _SINGLE_REQUEST, _IN_PARTS = 1, 2
 _PART_BYTES: Final = 64 * MIB
 _PARTS_AT_FIRST: Final = 16
 
 
 class Grant(NamedTuple):
-    """The right to upload one file, of a size if the client gave one, or part number ``part`` of an ``upload``."""
+    """The right to upload one file (of ``size``, if the client gave it), or part number ``part`` of an ``upload``."""
 
     key: str
     size: int | None
@@ -106,16 +106,16 @@ def _abort_multipart_upload(lake: Lake, request: Any, call: Call) -> Any:
 
 
 def _in_parts(lake: Lake, token: bytes, call: Call) -> Mapping[str, Any]:
-    """The claims in the token of an upload in parts that the caller may go on with. Raises :class:`ProtocolError`."""
+    """The claims in the token of an upload in parts. Raises :class:`ProtocolError` if the caller may not use it."""
     claims = verified(token.decode("ascii", "replace"), lake.upload_secret, _UPLOAD_IN_PARTS)
     lake.check_key(claims["key"], call)
     return claims
 
 
 def granted(lake: Lake, text: str) -> tuple[Grant, Caller]:
-    """The grant in the path of a request, and to whom it was given.
+    """The grant in the path of a request, and the caller that got it.
 
-    Raises :class:`ProtocolError` if it is none of ours, or too old.
+    Raises :class:`ProtocolError` if the grant is foreign or has expired.
     """
     claims = verified(text, lake.upload_secret, _AUDIENCE)
     grant = Grant(claims["key"], claims["size"], claims.get("upload", ""), claims.get("part", 0))
@@ -137,7 +137,7 @@ def check_received(lake: Lake, grant: Grant, size: int) -> None:
 
 
 def begin(lake: Lake, grant: Grant, size: int | None) -> NewUpload:
-    """The file to write, of so many bytes if that is known. See :meth:`Uploads.begin`."""
+    """Open the file to write, of ``size`` bytes if known. See :meth:`Uploads.begin`."""
     if size is not None:
         check_received(lake, grant, size)
     if grant.part:

@@ -1,4 +1,4 @@
-"""The half of the port that speaks HTTP/1.1: gRPC-web for browsers, health, metrics, and the viewer's page."""
+"""The HTTP/1.1 server of the port: gRPC-web for browsers, health, metrics, and the viewer's page."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The rules for browsers: the other origins whose pages may call, and the served ``pages``."""
+    """The rules for browsers: other origins whose pages may call, and the served ``pages``."""
 
     origins: Sequence[str] = ()
     pages: Mapping[str, Page] = field(default_factory=dict)
 
 
 class WebApp:
-    """An ASGI application that answers calls by gRPC-web, in the threads of executors."""
+    """An ASGI application that answers gRPC-web calls, in the threads of executors."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class WebApp:
         self._most_calls = most_calls
         self._stall_seconds = stall_seconds
         self.running = 0
-        """The calls that run."""
+        """The number of running calls."""
         self.is_stopping = False
         self._health = Health(lake)
 
     @property
     def takes_calls(self) -> bool:
-        """Whether new calls are taken."""
+        """Whether new calls are accepted."""
         return not (self.is_stopping or self._reception.draining.is_set())
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -116,7 +116,7 @@ class WebApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         send = self._noting(scope, send)
         if self._only_local_names and not _is_local(headers.get("host", "")):
-            # a page of another name that was made to mean this machine
+# DNS rebinding: another host name that resolves to this machine
             await _plain(send, 403, "this server only accepts calls to localhost or an IP address")
             return
         cors = self._cors(scope, headers)
@@ -170,7 +170,7 @@ class WebApp:
             await _plain(send, 404, "there is nothing at this path")
 
     def _noting(self, scope: Any, send: Send) -> Send:
-        """``send``, and a note of the answer in the logs; calls and uploads have their own."""
+        """Wrap ``send`` to log the answer. Calls and uploads are logged separately."""
         if scope["method"] in ("POST", "PUT"):
             return send
         path = scope["path"] if scope["path"] in (*_PLACES, *self._web.pages) else "(other)"
@@ -261,7 +261,7 @@ class WebApp:
     async def _request(
         self, method: Method, headers: Mapping[str, str], scope: Any, receive: Receive, *, as_text: bool
     ) -> bytes:
-        """The request of a call, whose caller is checked before it is taken in. Notes a call that ends here."""
+        """The request of a call. The caller is checked before the request is read. Logs a call that ends here."""
         ending = Ending(self._reception, method.name, method.writes, _client(scope))
         try:
             ending.caller = self._reception.access.caller(headers)
@@ -286,7 +286,7 @@ class WebApp:
         receive: Receive,
         frame: Callable[..., Awaitable[None]],
     ) -> ProtocolError:
-        """Send the answers of a call, and return its end."""
+        """Send the responses of a call, and return its status."""
         gone = asyncio.ensure_future(_wait_until_gone(receive))
         loop = asyncio.get_running_loop()
         executor = self._waiting if method.waits else self._executor
@@ -302,7 +302,7 @@ class WebApp:
             while True:
                 data = await loop.run_in_executor(executor, next, answers, None)
                 if data is None:
-                    if self.is_stopping:  # a stream that was told so ends as if it were whole
+                    if self.is_stopping:  # a stopped stream ends like a complete one
                         return stopping()
                     return ProtocolError(Status.OK, "")
                 if gone.done():
@@ -313,7 +313,7 @@ class WebApp:
             if self.is_stopping and error.code is Status.CANCELLED:
                 return stopping()
             return error
-        except RuntimeError as error:  # the executor takes nothing any more
+        except RuntimeError as error:  # the executor was shut down
             return protocol_error(error)
         finally:
             self.running -= 1
@@ -322,7 +322,7 @@ class WebApp:
 
 
 class Health:
-    """Whether the catalog can be read now; it is looked at once a second at most, whoever asks."""
+    """Checks whether the catalog can be read, at most once a second for all callers."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -356,7 +356,7 @@ class Health:
 
 
 class WebServer:
-    """An application on a socket, in a thread with a loop of its own."""
+    """An application on a socket, in a thread with its own event loop."""
 
     def __init__(self, app: WebApp, listener: socket.socket, tls: tuple[bytes, bytes] | None) -> None:
         import uvicorn
@@ -385,13 +385,13 @@ class WebServer:
         self._thread.start()
 
     def drain(self, grace_seconds: float) -> None:
-        """Let the calls that run go on for so long."""
+        """Wait up to ``grace_seconds`` for the end of running calls."""
         ends = time.monotonic() + grace_seconds
         while self.app.running and time.monotonic() < ends:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End all."""
+        """End all calls, and the server."""
         self.app.is_stopping = True
         ends = time.monotonic() + _CLOSING_SECONDS
         while self.app.running and time.monotonic() < ends:
@@ -401,12 +401,12 @@ class WebServer:
 
 
 def _timed_protocol() -> Any:
-    """The class of uvicorn's connections with a time limit for the header."""
+    """The class of uvicorn's connections, with a time limit for headers."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class TimedProtocol(H11Protocol):
-        """Looks after each piece of data whether a header is not whole yet, or nobody wants the rest of a body."""
+        """Checks after each piece of data whether a header is incomplete, or the rest of a body is not needed."""
 
         header_timer: asyncio.TimerHandle | None = None
 
@@ -440,7 +440,7 @@ def _ssl_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
-    with tempfile.TemporaryDirectory() as folder:  # which its owner alone can look into
+    with tempfile.TemporaryDirectory() as folder:  # only its owner can read it
         places = Path(folder, "certificate"), Path(folder, "key")
         places[0].write_bytes(certificate)
         places[1].write_bytes(key)
@@ -459,7 +459,7 @@ async def _wait_until_gone(receive: Receive) -> None:
 
 
 async def _body(paced: Pace, taken: Callable[[int], None]) -> bytes:
-    """The body of a request; ``taken`` gets the memory of each piece, in pieces and put together."""
+    """The body of a request; ``taken`` gets the bytes of each piece, and of the joined pieces."""
     pieces, size = [], 0
     while True:
         event = await paced()
@@ -475,7 +475,7 @@ async def _body(paced: Pace, taken: Callable[[int], None]) -> bytes:
 
 
 def _message(body: bytes, *, as_text: bool) -> bytes:
-    """The one message in the frames of a request."""
+    """The single message in the frames of a request."""
     try:
         data = base64.b64decode(body, validate=True) if as_text else body
     except binascii.Error:
@@ -520,7 +520,7 @@ async def _respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], 
     await send({"type": "http.response.body", "body": body})
 
 
-# --- uploads: a body on its way into a file, a few MiB of it in memory at a time
+# --- uploads: from a request's body into a file, with a few MiB in memory
 
 _NAME: Final = "PUT /upload"
 _PIECE: Final = 4 * MIB
@@ -540,18 +540,18 @@ _OF_HTTP: Final = {
 }
 
 _LEAST_PACE: Final = 1024.0
-"""Bytes of a body that have to come in a second, after the time in which a client stalls."""
+"""The least bytes per second of a body, after the time limit for stalled clients."""
 
 
 class Pace:
-    """Yields the events of a request as they come; cuts a body that comes byte by byte like one that stalls."""
+    """Yields the events of a request as they arrive. It ends a very slow body like a stalled one."""
 
     def __init__(self, receive: Receive, stall_seconds: float) -> None:
         self._receive = receive
         self._until = time.monotonic() + stall_seconds
 
     async def __call__(self) -> Any:
-        """Return the next event. Raises :class:`ProtocolError` if it is too late."""
+        """Return the next event. Raises :class:`ProtocolError` if it comes too late."""
         try:
             event = await asyncio.wait_for(self._receive(), max(self._until - time.monotonic(), 0))
         except TimeoutError:
@@ -571,9 +571,9 @@ async def received(
     client: str,
     is_stopping: Callable[[], bool],
 ) -> tuple[int, str, str]:
-    """Take in an upload for which there is a grant: the status of HTTP, the text of the answer, and a part's ETag.
+    """Receive an upload with a grant; return the HTTP status, the text of the answer, and a part's ETag.
 
-    What is cut, by the client, an error or the server's end, leaves no file.
+    An upload that the client, an error or the server's end interrupts leaves no file.
     """
     ending = reception.begin(_NAME, writes=True, client=client)
     status, text, etag = Status.CANCELLED, "the upload is incomplete", ""
@@ -639,12 +639,12 @@ def _size(headers: Mapping[str, str]) -> int | None:
     return int(given) if given is not None and given.isascii() and given.isdigit() else None
 
 
-# --- the page of Rerun's viewer, as the installed rerun-sdk brings it
+# --- the page of Rerun's viewer, from the installed rerun-sdk
 
 _PATHS: Final = ("index.html", "re_viewer.js", "re_viewer_bg.wasm", "favicon.ico", "apple-touch-icon.png", "sw.js")
 _NEEDED: Final = _PATHS[:3]
 _SECONDS: Final = 30.0
-# in a process of its own, which ends when it has sent its files: the SDK serves them on a port that cannot be closed
+# in a separate process, which ends after sending its files, as the SDK serves them on a port that cannot be closed
 _SCRIPT: Final = """
 import socket, sys
 import rerun
@@ -659,14 +659,14 @@ sys.stdin.read()
 
 
 def viewer_pages() -> dict[str, Page]:
-    """The files of the viewer's page by their paths. The path of the page itself is ``/``.
+    """The files of the viewer's page, by their paths. The path of the page itself is ``/``.
 
     Raises
     ------
     MissingExtraError
         The package rerun-sdk is not installed.
     UsageError
-        The installed rerun-sdk has no page.
+        The installed rerun-sdk has no viewer page.
     """
     if importlib.util.find_spec("rerun") is None:
         raise MissingExtraError("the viewer's page needs rerun-sdk", hint=extra_command("serve", "viewer"))
