@@ -116,7 +116,7 @@ class WebApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         send = self._noting(scope, send)
         if self._only_local_names and not _is_local(headers.get("host", "")):
-# DNS rebinding: another host name that resolves to this machine
+            # DNS rebinding: another host name that resolves to this machine
             await _plain(send, 403, "this server only accepts calls to localhost or an IP address")
             return
         cors = self._cors(scope, headers)
