@@ -1,4 +1,4 @@
-"""An RRD as a reader sees it: its stores, where their chunks are, and the chunks themselves, unread until touched."""
+"""An RRD as a reader sees it: its stores, the places of their chunks, and the chunks, which are read on use."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class RrdFile:
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
-        They are read from the footer, which omits stores without chunks, or without a footer from the heads of all
-        messages.
+        They are read from the footer, which omits stores without chunks. Without a footer, they are read from the heads
+        of all messages.
         """
         tables = self._file_index.manifests
         if tables is None:
@@ -110,7 +110,7 @@ class RrdFile:
         return [entry for manifest in self._file_index.manifests[store] for entry in manifest.table.entries()]
 
     def listing(self, store: StoreEntry) -> ChunkTable | None:
-        """All chunks of ``store``, each once, in the order of the file; None without a footer.
+        """All chunks of ``store``, each once, in file order, or None without a footer.
 
         Chunks that the footer does not list are decoded.
         """
@@ -134,7 +134,7 @@ class RrdFile:
         return ChunkTable.of(entries, self.path)
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
-        """Return the components of ``store`` that the footer lists without a chunk, each in its own header.
+        """Return the components that the footer lists for ``store`` without a chunk, each in its own header.
 
         They have only nulls, and the footer does not name their chunks.
         """
@@ -197,7 +197,7 @@ class RrdFile:
             raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
 
     def _expect(self, entries: Sequence[ChunkEntry]) -> None:
-        """Chunks that are close to each other in an object are fetched together, and several at once."""
+        """Announce reads: chunks close to each other in an object are fetched together, several requests at once."""
         if entries and is_url(self.path):
             with self._open() as file:
                 file.expect(*((e.offset, e.offset + e.size) for e in entries))
