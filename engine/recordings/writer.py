@@ -99,8 +99,7 @@ class Commit:
 
 
 Rule = Callable[[LiveEntries, RecordingsVersion | None, Sequence[RecordingEntry]], Sequence[RecordingEntry]]
-"""What decides on a base: given its recordings, its version and the entries that are to be added, it gives those that
-are, or raises."""
+"""A check of a base: takes its recordings, version and the entries to add; returns those to add, or raises."""
 
 _Change = Callable[[], tuple[Sequence[RecordingEntry], bool] | None]
 """The entries to publish, and whether they replace all others instead of being added; None for no change."""
