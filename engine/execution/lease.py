@@ -9,7 +9,7 @@
 Commits need no lease.
 
 A process takes a lease by creating the file of the next number, which only one of several can: by a local link, or by
-putting an object on the condition that it does not exist. A store needs no other feature, so object stores give the same
+putting an object on the condition that it does not exist. A store needs nothing else, so object stores give the same
 guarantee as file systems. The holder rewrites its file every third of ``ttl_seconds``, and marks its end in the file. A
 lease is taken over
 

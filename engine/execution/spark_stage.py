@@ -535,8 +535,8 @@ _MOST_BYTES: Final = 256 * MIB
 """The most source bytes of one Spark task: if its worker dies, all of it is repeated."""
 
 _LATER: Final = 8
-"""A share has at most this fraction (1/8) of the remaining tasks per slot: bytes do not determine a task's duration, and
-the run should not wait for one slot with several long tasks."""
+"""A share has at most 1/8 of the remaining tasks per slot: bytes do not determine a task's duration, and the run should
+not wait for one slot with several long tasks."""
 
 
 def shares(sizes: Sequence[int], slots: int) -> list[int]:
