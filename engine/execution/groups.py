@@ -133,7 +133,7 @@ def run_groups(
 def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> Group | Exception:
     try:
         stage.check(ran)
-    except Exception as error:  # noqa: BLE001 (an outcome of its own)
+    except Exception as error:  # noqa: BLE001 (it is the outcome)
         return error
     below = inner.location.rpartition("/")[2]
     at = 0
@@ -191,7 +191,7 @@ def write_recordings(
     for index, recording in enumerate(recordings):
         try:
             check_destination(recording.destination, JoinedWork([w for _, w in recording.outputs]), parents=False)
-        except Exception as error:  # noqa: BLE001 (an outcome of its own)
+        except Exception as error:  # noqa: BLE001 (it is the outcome)
             yield RecordingOutcome(index, error=error)
             continue
         stage.append((index, recording))
@@ -268,7 +268,7 @@ def _commit(
         size = commit_ran(commit, ran, stage.stores)
     except SessionError:
         raise
-    except Exception as error:  # noqa: BLE001 (an outcome of its own)
+    except Exception as error:  # noqa: BLE001 (it is the outcome)
         return RecordingOutcome(index, error=error)
     own = replace(options, start=recording.start, progress=None)
     report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, own)

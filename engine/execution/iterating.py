@@ -316,7 +316,7 @@ class _Jobs(Generic[S]):
         for taken in range(1, self._most + 1):
             try:
                 unit = next(self._units, None)
-            except Exception as error:  # noqa: BLE001 (raised behind the chunks that came before it)
+            except Exception as error:  # noqa: BLE001 (raised after the chunks before it)
                 unit, self._error = None, error
             if unit is None:
                 self._is_done = True
@@ -341,7 +341,7 @@ class _Jobs(Generic[S]):
                 self._spark.addTag(self._tag)
                 for _ in run_spark(self._spark, body, work.tasks, dealt=False):
                     pass
-            except BaseException as error:  # noqa: BLE001 (raised where the chunks are given)
+            except BaseException as error:  # noqa: BLE001 (raised when the chunks are yielded)
                 job.error = error
 
         job.thread = InheritableThread(run, session=self._spark, name="chunkmill-iteration", daemon=True)

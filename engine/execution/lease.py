@@ -149,7 +149,7 @@ class Holder:
         return min(self.ttl, LONGEST_TTL)
 
     def __str__(self) -> str:
-        """The holder as text, with the time since when it holds the lease.
+        """The holder as text, and the time since which it holds the lease.
 
         >>> print(Holder("ingest", "robot7", "ada", 812, None, None, "", 1_700_000_000.0, 1_700_000_020.0, 30.0))
         ingest (process 812 of ada on robot7, since 2023-11-14T22:13:20Z)

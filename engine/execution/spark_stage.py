@@ -94,7 +94,7 @@ def _refusal(thing: Any) -> Exception | None:
 
     try:
         cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
-    except Exception as error:  # noqa: BLE001 (anything may be raised by what is packed)
+    except Exception as error:  # noqa: BLE001 (pickled objects may raise anything)
         return error
     return None
 
@@ -229,7 +229,7 @@ def _unpacked(packed: str | None) -> BaseException | None:
         base.__init__(error, *args)
         for attributes in filter(None, state):
             error.__setstate__({k: v for k, v in attributes.items() if k != "__notes__"})
-    except Exception:  # noqa: BLE001 (a class with ideas of its own, or of a module that is not here)
+    except Exception:  # noqa: BLE001 (an unusual class, or one of a module that is missing here)
         return None
     return error if isinstance(error, (Exception, SystemExit)) else None
 

@@ -209,7 +209,7 @@ def _has_session() -> bool:
 
 
 Progress = ProgressListener | bool | None
-"""The receiver of a run's progress: a listener, a bar (True), none (False); None is a bar if the process is visible."""
+"""The receiver of a run's progress: a listener, a bar (True), none (False); None is a bar in interactive sessions."""
 
 
 @contextlib.contextmanager
@@ -385,7 +385,7 @@ class TaskRunner:
             if outcome is None:
                 return None
             self._close(task, outcome, measured)
-        except Exception:  # noqa: BLE001 - it is reported, or tried again, by who runs the task then
+        except Exception:  # noqa: BLE001 - the caller reports it, or retries the task
             return None
         return task.rows.batch()
 

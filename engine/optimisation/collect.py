@@ -134,7 +134,7 @@ class ChunkReferences:
                 )
                 try:
                     data = Chunk.lazy(None, payload).data
-                    if self.store is None:  # the footer that allows skipping comes from others
+                    if self.store is None:  # other programs wrote the footer that allows skipping
                         self._check(row, data, paths[at], offset)
                 except ReadError as error:
                     error.message += f", in chunk {chunk_id.hex()} of {entities[entity]}"
@@ -515,7 +515,7 @@ def collect_parts(
 def found_chunks(
     work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
 ) -> list[ChunkReferences]:
-    """Return the chunks of ``work``, in order, as its tasks laid them out by ``profile``; see :func:`chunks_by_task`."""
+    """Return the chunks of ``work``, in order, as tasks laid them out by ``profile``; see :func:`chunks_by_task`."""
     first = partial(FirstStep, profile=profile)
     by_task = chunks_by_task(work, (store,) * len(work.tasks), staging, options, first)
     minters = map(work.minter, range(len(by_task)))

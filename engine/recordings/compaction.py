@@ -46,7 +46,7 @@ from .writer import Commit, StoreWriter
 
 
 class Rewriting:
-    """Writes recordings into new files, and gives their new entries.
+    """Writes recordings into new files, and makes their new entries.
 
     Chunks are verified, then copied by the kernel, or by the object store if parts are large enough: their digests stay
     the same. An unreadable recording is unchanged, with a warning; ``damaged`` has it.
@@ -258,7 +258,7 @@ class Survey:
     # --- choosing
 
     def doomed_shards(self, min_shard: int, budget: int, skip: Collection[str], *, thorough: bool) -> list[str]:
-        """Return shards to rewrite, of about ``budget`` bytes; empty if little would be won."""
+        """Return shards to rewrite, of about ``budget`` bytes; empty if little would be gained."""
         asked = {name: use for name, use in self.shards.items() if name not in skip and use.size}
         dead = {name for name, use in asked.items() if self._is_mostly_dead(name, use)}
         small = [
@@ -330,7 +330,7 @@ MIN_SHARD: Final = 64 << 20
 """Shards below this size, in bytes, are joined."""
 
 BUDGET: Final = 4 << 30
-"""Bytes that one commit of a compaction writes, at most."""
+"""The most bytes that one commit of a compaction writes."""
 
 
 @dataclass(frozen=True, slots=True)

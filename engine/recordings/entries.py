@@ -414,7 +414,7 @@ class LiveEntries:
         return self._entry(rows[-1]) if rows else None
 
     def add(self, entry: RecordingEntry) -> None:
-        """Add an entry, and remove those it replaces. An existing one keeps its position."""
+        """Add an entry, and remove those that it replaces. With the same key and ``added``, it keeps their position."""
         place = self._next
         for row in self._same(entry):
             other = self._entry(row)

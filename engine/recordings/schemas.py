@@ -1,4 +1,4 @@
-"""Schemas of layers: files named by their content, and the union of those of a dataset.
+"""Schemas of layers: files named by their content, and the union of a dataset's schemas.
 
 ::
 

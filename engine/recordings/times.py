@@ -1,4 +1,4 @@
-"""The times of a store's recordings, stored after their manifests: taken from parts, read, moved, or made."""
+"""The times of a store's recordings, stored after their manifests: taken from parts, read, moved or made."""
 
 from __future__ import annotations
 

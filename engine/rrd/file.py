@@ -24,9 +24,9 @@ class RrdFile:
     """One RRD, on disk or in an object store. It is cheap to create: header and footer are read on first use.
 
     It pickles as its path and its content version; reading another version later is an error. A local file stays open
-    as long as this object or one of its chunks exists. Every method raises :class:`ReadError` for a damaged file, with
-    path, byte offset and hint: :class:`UnsupportedError` for a file that is too old, :class:`SourceMissingError` for a
-    missing file.
+    as long as this object or one of its chunks exists. Every method raises :class:`ReadError`, with path, byte offset
+    and hint, for a damaged file; :class:`UnsupportedError` for a file that is too old; :class:`SourceMissingError` for
+    a missing file.
     """
 
     def __init__(self, path: str | PathLike[str], content_version: str | None = None) -> None:

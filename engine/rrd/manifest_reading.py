@@ -120,7 +120,7 @@ class UnionSchema(NamedTuple):
     timelines: dict[str, TimelineKind]
     descriptors: list[ComponentDescriptor]
     components: dict[tuple[str, str], KnownComponent | None]
-    """By entity path and component; None if the schema has one more than once."""
+    """By entity path and component; None if the schema repeats the component."""
 
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
@@ -146,7 +146,7 @@ class DetailColumns(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Positions of a manifest's columns, by what they mean."""
+    """Positions of a manifest's columns, by their meaning."""
 
     fixed: dict[str, int]
     statics: dict[ComponentDescriptor, int]

@@ -381,7 +381,7 @@ _MIGRATE: Final = (
 
 
 class Version(NamedTuple):
-    """The four version bytes of a stream header: who wrote the file."""
+    """The four version bytes of a stream header: the writer's version."""
 
     major: int
     minor: int

@@ -57,7 +57,7 @@ def _by_hand(source: int, target: int, offset: int, size: int) -> int:
 
 
 def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> None:
-    """Append ``size`` bytes at ``offset`` of ``source`` at the position of the descriptor ``target``.
+    """Append ``size`` bytes of ``source``, from ``offset``, at the position of the descriptor ``target``.
 
     Uses the fastest method that both file systems support. Raises :class:`ReadError` if the source ends early, and the
     target's ``OSError``.

@@ -415,7 +415,7 @@ def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -
     wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"
     try:
         rooms = rooms_of(session, master)
-    except Exception as error:  # noqa: BLE001 (whatever Java says, it is waited)
+    except Exception as error:  # noqa: BLE001 (the wait goes ahead after any error)
         return (
             f"waiting for executors, each with {wanted}; the free resources of {master} are unknown "
             f"({reason_of(error)})"

@@ -343,7 +343,7 @@ class Bucket:
         except Exception as error:
             if is_missing_bucket(error):
                 raise
-        self._is_there = True  # or it must not be listed
+        self._is_there = True  # or listing is forbidden
 
     def exists(self, key: str) -> bool:
         """Return True if there is such an object."""

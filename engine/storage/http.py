@@ -345,7 +345,7 @@ class HttpBucket(Bucket):
             try:
                 return self._follow(address, headers, most, shown, first, into)
             except _DisturbedError as error:
-                pause = max(error.wait, wait * random.uniform(0.5, 1.0))  # noqa: S311 (nobody guesses it)
+                pause = max(error.wait, wait * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
                 if attempt == _ATTEMPTS or time.monotonic() + pause > end:
                     if is_signed:
                         return _Answer(410, {}, b""), address

@@ -312,7 +312,7 @@ class KeptFile(PositionalFile):
         if version:
             return _is_of(version, self._version)
         try:
-            now = os.stat(path)  # noqa: PTH116 (for every chunk)
+            now = os.stat(path)  # noqa: PTH116 (called for every chunk)
         except OSError:
             return False
         return os.path.samestat(now, self._status) and (now.st_size, now.st_mtime_ns) == (
@@ -530,7 +530,7 @@ class Recent(Generic[T]):
         self._bytes = 0
         self._entries: dict[Hashable, tuple[T, int]] = {}
         self._keys: list[Hashable] = []
-        self._lots = Random(0)  # noqa: S311 (nobody guesses it)
+        self._lots = Random(0)  # noqa: S311 (no secret)
         self._lock = threading.Lock()
 
     def find(self, key: Hashable) -> T | None:

@@ -401,7 +401,7 @@ class LazyChunkStream(Frames):
         does on insertion.
         """
         if optimize is not None:
-            optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
+            optimize.max_bytes  # noqa: B018 (an invalid profile fails here, before the run)
         label = "collect" if into is None else str(into)
         with self._ready(executor, master, progress, label, runs=True) as (plan, options):
             store = terminal("collect_plan")(plan, options, optimize, into, application_id, recording_id, shard_bytes)

@@ -178,7 +178,7 @@ class Plan(Work):
 
 
 MOST_PLANNED: Final = 64
-"""The most sources whose indexes the driver reads; of more, each task reads its own."""
+"""The most sources in object stores whose indexes the driver reads; of more, each task reads its own."""
 
 
 class PlannedInTasks:
