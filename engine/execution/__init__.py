@@ -1,6 +1,6 @@
-"""Runs of pipelines on either executor: stages of tasks, sinks and the parts they bring together, results in scratch.
+"""Runs of pipelines on either executor: stages of tasks, sinks that join their parts, and results in scratch.
 
-The names below are loaded when they are first used, so that looking up an executor does not load the writers.
+The names below are loaded on first use, so that looking up an executor does not load the writers.
 """
 
 from ..lazy_names import lazy_names

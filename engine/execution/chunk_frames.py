@@ -1,8 +1,8 @@
-"""Chunks as a Spark DataFrame, and back: one ``mapInArrow`` stage either way.
+"""Chunks as a Spark DataFrame, and back, each by one ``mapInArrow`` stage.
 
-Without payloads the rows point into parts. The stage writes these to the scratch folder (or a permanent folder): the
-first action on the frame runs the pipeline, later ones, and frames derived from it, find its parts and see the same
-rows. With payloads nothing is written; every action runs the pipeline again, as actions on a DataFrame do.
+Without payloads, the rows refer to parts, which the stage writes to the scratch folder (or a permanent folder). The
+first action on the frame runs the pipeline; later ones, and derived frames, use its parts and see the same rows. With
+payloads, nothing is written, and every action runs the pipeline again, as usual for DataFrames.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 _kept: weakref.WeakKeyDictionary[SparkSession, list[Any]] = weakref.WeakKeyDictionary()
-"""What the frames of a session read from: it must not go before them, and nothing says when the last one goes."""
+"""The inputs of a session's frames, kept with the session: the end of the last frame is unknown."""
 
 
 def chunk_frame(work: Work, spark: SparkSession, *, payload: bool, into: Path | None) -> DataFrame:
@@ -87,12 +87,12 @@ def _new_folder(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class PayloadJob:
-    """Rows that carry their chunks."""
+    """Rows that contain their chunks."""
 
     work: Work
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, in batches of some 16 MiB."""
+        """The rows of one task, in batches of about 16 MiB."""
         with noting_task(self.work.tasks[index].label):
             rows = (row for chunk in self.work.run(index) for row in payload_rows(chunk, None))
             yield from minting(self.work.minter(index), batches_of(rows, index, tuple(COLUMNS)))
@@ -100,9 +100,9 @@ class PayloadJob:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceJob:
-    """Rows that point into parts, one part for each task. A task that has run once gives the same rows ever after.
+    """Rows that refer to parts, one part for each task. After its first run, a task always gives the same rows.
 
-    The file with a task's rows appears whole, when the part is; of two attempts at one task the first counts.
+    The file with a task's rows appears whole, after the part; the first of two attempts at a task counts.
     """
 
     work: Work
@@ -110,7 +110,7 @@ class ReferenceJob:
     digests: bool
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; runs it when nobody has."""
+        """The rows of one task, which runs if it has not run before."""
         rows = Path(self.folder) / f"{index:06d}.rows"
         with noting_task(self.work.tasks[index].label):
             if not rows.exists():
@@ -139,7 +139,7 @@ class ReferenceJob:
 
 
 def _claim(rows: Path, destination: Path) -> bool:
-    """Rename the file, unless another attempt has; return whether ours counts."""
+    """Publish the file under its name, unless another attempt has; return whether ours counts."""
     try:
         destination.hardlink_to(rows)
     except FileExistsError:
@@ -258,7 +258,7 @@ def spool_payloads(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 @dataclass(frozen=True, slots=True)
 class _SpoolBody(Body):
-    """The one task that has these rows."""
+    """The task that writes the part of these rows."""
 
     batches: Iterable[pa.RecordBatch]
 
@@ -267,7 +267,7 @@ class _SpoolBody(Body):
         return f"partition {index} of the DataFrame"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write its part; of each batch a note has the order of its rows."""
+        """Write the part; a note for each batch has the order of its rows."""
         part = Path(task.location) / f"{task.name}{PART_SUFFIX}"
         rows = CarriedChunks(self.label(task.index))
         with part_writer(part) as writer:
@@ -282,7 +282,7 @@ class _SpoolBody(Body):
 
 
 class CarriedChunk(NamedTuple):
-    """A chunk of a row, with its order, and the file and recording that it is of, as far as the row says so."""
+    """A chunk of a row, with its order, and its file and recording if the row has them."""
 
     chunk: Chunk
     order: tuple[int | None, int | None]

@@ -1,12 +1,12 @@
-"""The staging folder of a run, and the one commit: parts brought together into one RRD at its destination.
+"""The staging folder of a run, and its commit: parts are joined into one RRD at the destination.
 
-An extent is where the messages of a task are. A commit takes them in the order of the tasks. Extents that are already
-in their place in the file are adopted; others are copied there, by the kernel or inside a store. Two things keep bytes
-from being copied twice, each behind this one shape (figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them).
-Tasks with only unread messages as output write them into regions of the one file, with sizes known beforehand: 0.14 s
-instead of 0.34. Beside other tasks they leave them at their source, and the commit copies them from there: 0.25 s
-instead of 0.4. And what is copied is copied while other tasks still run: of 4 GB in 73 tasks, 19 s of 44 were copying
-after the last task, and are 0.3 s of 21 (``benchmarks/scale.py`` guards it).
+An extent is the place of a task's messages. A commit takes extents in the order of the tasks. Extents already at their
+place in the file are adopted; the kernel or the store copies others there. Two methods avoid copying bytes twice
+(figures: 200 MB, 2 cores; ``benchmarks/bench_rrd.py`` guards them). If all tasks only output unread messages, they
+write these into regions of the file, with sizes known beforehand: 0.14 s instead of 0.34. Otherwise such tasks leave
+the messages at their source, and the commit copies them from there: 0.25 s instead of 0.4. Copies are made while other
+tasks run: for 4 GB in 73 tasks, copying after the last task took 19 s of 44, and takes 0.3 s of 21
+(``benchmarks/scale.py`` guards it).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .work import Note, PartChunk, Work
 PART_SUFFIX = ".part"
 DONE_SUFFIX = ".done"
 AMOUNT_SUFFIX = ".amount"
-"""The end of the name of a file in which a task says how much of its size is done."""
+"""The suffix of a file in which a task reports how much of its size is done."""
 """What names end with in a staging folder: what a task wrote, and that it is done."""
 
 _MARK = ".chunkmill-"
@@ -59,7 +59,7 @@ _FAILED = "failed"
 _REMOTE = ".chunkmill-staging"
 _GONE = "-gone"
 _LONGEST_NAME = 200
-"""Bytes of a destination's name that its staging folder carries whole; file systems take 255."""
+"""Destination names of up to this many bytes are unchanged in the staging folder's name; file systems allow 255."""
 _GRACE_SECONDS = 60.0
 _OLD_SECONDS = 24 * 3600.0
 _ATTEMPTS = 10
@@ -99,7 +99,7 @@ class Staging:
     def shared(cls, destination: Location, token: str) -> Staging:
         """Return the staging folder next to ``destination`` that processes with the same ``token`` share.
 
-        The first process makes it. It counts as abandoned when the parent of that process has ended.
+        The first process makes it. It counts as abandoned when that process's parent has ended.
         """
         folder = cls._folder(destination, token)
         with writing(str(destination)):
@@ -151,18 +151,18 @@ class Staging:
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
-        """Let tasks of a group that have not started skip their work."""
+        """Make tasks of a group that have not started skip their work."""
         try:
             self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
-            return  # a full disk: the other tasks find out by themselves
+            return  # a full disk: the other tasks notice by themselves
 
     def has_failed(self, group: int = 0) -> bool:
         """Return whether a task of this group failed."""
         return self.folder.exists(f"{_FAILED}-{group}")
 
     def check(self) -> None:
-        """Raise a transient ``WriteError`` if the folder is gone: another process took this run for dead."""
+        """Raise a transient ``WriteError`` if the folder is gone, as another process took this run for dead."""
         if not self.folder.exists(_OWNER):
             raise WriteError(
                 "the staging folder was removed while it was in use",
@@ -176,7 +176,7 @@ class Staging:
         folder = self.folder
         if isinstance(folder, LocalFolder):
             gone = folder.location.with_name(f"{folder.location.name}{_GONE}")
-            with contextlib.suppress(OSError):  # it has that name already where this was interrupted before
+            with contextlib.suppress(OSError):  # it already has that name after an earlier interruption
                 folder.location.rename(gone)
             LocalFolder(gone).remove()
             if not folder.location.exists():
@@ -192,7 +192,7 @@ class Staging:
     ) -> None:
         try:
             self.remove()
-        except BaseException:  # interrupted in that
+        except BaseException:  # interrupted during the removal
             self.remove()
             raise
         finally:
@@ -200,7 +200,7 @@ class Staging:
 
 
 def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -> None:
-    """Let a staging folder be there, with its owner from the first moment on: without, it is taken for abandoned."""
+    """Make a staging folder that has its owner from the beginning: without one, it would count as abandoned."""
     data = json.dumps(owner).encode()
     if not isinstance(folder, LocalFolder):
         folder.put(_OWNER, data)
@@ -215,7 +215,7 @@ def _make(folder: Folder, owner: Mapping[str, Any], *, exist_ok: bool = False) -
         except BaseException as error:
             LocalFolder(new).remove()
             if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
-                continue  # others have cleared it away
+                continue  # others have removed it
             # a full disk may have room for a folder, but none for its content
             if isinstance(error, OSError) and exist_ok and folder.exists(_OWNER):
                 return
@@ -317,14 +317,14 @@ def is_gone(process: Mapping[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # there is such a process, and it is not ours to signal
+        pass  # the process exists, but belongs to another user
     state, started = _state_and_start(pid)
     then = process.get("started")
     return state in _DEAD_STATES or (started is not None and then is not None and started != then)
 
 
 def start_time(pid: int) -> str | None:
-    """Return when a process started, to distinguish it from a later one with the same number; None if unknown."""
+    """Return the start time of a process, which distinguishes it from a later one with its number, or None."""
     return _state_and_start(pid)[1]
 
 
@@ -349,7 +349,7 @@ class Extent:
     """The messages of one task: ``size`` bytes (None: all) of a file of the staging folder, from ``start``.
 
     ``chunks`` are listed, or entries with their offsets in that file. With ``at_source`` there is no such file: they
-    are a run, and its messages are still where they were read.
+    are a run whose messages are still at their source.
     """
 
     task: int
@@ -361,12 +361,12 @@ class Extent:
 
     @property
     def listed(self) -> Listed:
-        """The chunks of an extent, from one row."""
+        """The chunks of an extent that one row describes."""
         assert isinstance(self.chunks, Listed)
         return self.chunks
 
     def adopt(self, writer: RrdWriter, store: StoreEntry) -> None:
-        """Take the messages as part of the file that is written: they are where it goes on."""
+        """Add the messages to the file without a copy: they are already at its current end."""
         assert self.size is not None
         chunks = self.chunks.placed(store, writer.position) if isinstance(self.chunks, Listed) else self.chunks
         writer.adopt(store, chunks, self.size)
@@ -374,7 +374,7 @@ class Extent:
     def append(self, writer: RrdWriter, store: StoreEntry, folder: Folder, destination: str) -> None:
         """Copy the messages to the end of another file.
 
-        Raises :class:`ReadError` where they were left at their source, and are there no more.
+        Raises :class:`ReadError` for messages at their source that are no longer there.
         """
         if not isinstance(self.chunks, Listed):
             writer.append_part(store, folder.place(self.file), self.chunks, self.start, self.size)
@@ -407,9 +407,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """A file in the staging folder on ``host``, and where in it each task begins to write.
+    """A file in the staging folder on ``host``, and the place where each task begins to write.
 
-    Only tasks on that host use it: file systems differ in the result when two machines write a file.
+    Only tasks on that host use it: if two machines write a file, the result depends on the file system.
     """
 
     file: str
@@ -418,7 +418,7 @@ class Regions:
 
     @classmethod
     def of(cls, file: str, start: int, sizes: Sequence[int]) -> Regions:
-        """One behind the other, from ``start`` on."""
+        """Return consecutive regions of these sizes, from ``start`` on."""
         return cls(file, tuple(accumulate(sizes, initial=start))[:-1], socket.gethostname())
 
 
@@ -474,7 +474,7 @@ class RunPlaces:
 
 
 def listed_extents(work: Work, notes: Sequence[Note]) -> list[Extent]:
-    """The extents that tasks wrote without a row for each chunk, by their notes."""
+    """The extents without a row for each chunk, from the tasks' notes."""
     return list(_listed_extents(work, notes))
 
 
@@ -491,7 +491,7 @@ def _listed_extents(work: Work, notes: Sequence[Note]) -> Iterator[Extent]:
 
 
 def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[Extent]:
-    """Return the listed extents and those of chunks with rows, in the order of the tasks."""
+    """Return the listed extents and the extents of chunks with rows, in the order of the tasks."""
     parts = groupby(chunks, key=lambda c: (c.task, c.part))
     extents = [*listed, *(Extent(task, part, 0, None, [c.entry for c in some]) for (task, part), some in parts)]
     return sorted(extents, key=lambda extent: extent.task)
@@ -499,23 +499,23 @@ def all_extents(chunks: Sequence[PartChunk], listed: Sequence[Extent]) -> list[E
 
 _PERIOD: Final = 0.01
 _PATIENCE: Final = 20
-"""How many times as long as a look at the folder took the next one waits."""
+"""The wait before the next listing of the folder, as a multiple of the last listing's time."""
 
 
 class Follower:
-    """Copies what tasks gave to the end of a file as they are done, in their order, in a thread of its own.
+    """Copies the output of finished tasks to the end of a file, in the order of the tasks, in a separate thread.
 
-    Guarantee: :meth:`stop` gives the tasks from the first on whose messages were copied whole; those of others are
-    untouched. Which part of a task counts is not decided here: one that was tried twice may have left two.
+    Guarantee: :meth:`stop` returns the first tasks, whose messages were copied completely; other tasks' parts are
+    untouched. The follower does not decide which part of a task counts: two tries may leave two parts.
 
     Parameters
     ----------
     folder
-        Where parts appear, and beside each a file that says that its task is done.
+        The folder of parts; a file next to each part shows that its task is done.
     file
-        The file; what lies in it before ``start`` stays.
+        The file; its bytes before ``start`` are kept.
     tasks
-        For each task, all that it gives, if that is left where it lies, and the store of its chunks.
+        For each task, its whole output if that stays at its source, and the store of its chunks.
     """
 
     def __init__(
@@ -531,9 +531,9 @@ class Follower:
         self._thread.start()
 
     def stop(self) -> list[tuple[str, int, int]]:
-        """Finish what is being copied and take nothing else.
+        """Finish the current copy, and take no other part.
 
-        Returns the name of each copied part, one for each task, with its new start and its size.
+        Return the name of each copied part, one per task, with its new start and its size.
         """
         self._stopped.set()
         self._thread.join()
@@ -541,7 +541,7 @@ class Follower:
 
     def _run(self) -> None:
         wait = _PERIOD
-        # A failing step is repeated when all parts are there, and then fails with a name.
+        # The commit repeats a failed step, and then reports the error.
         with contextlib.suppress(OSError, ReadError, WriteError), self._file.open("r+b", buffering=0) as file:
             file.seek(self._end)
             while len(self._copied) < len(self._tasks) and not self._stopped.wait(wait):
@@ -601,7 +601,7 @@ class RrdCommit:
     def follow(self, runs: Sequence[tuple[FileRun | None, StoreEntry]]) -> None:
         """Begin a local file, and copy the output of finished tasks into it while others run.
 
-        ``runs`` has, for each task, its whole output if that stays in its file, and the store of its chunks.
+        ``runs`` has, for each task, its whole output if that stays at its source, and the store of its chunks.
         """
         folder = self._staging.local
         self._follower = Follower(folder, folder / _BEGUN_FILE, self._begin_now(), runs)
@@ -609,7 +609,7 @@ class RrdCommit:
     def finish(self, stores: Sequence[StoreEntry], extents: Sequence[Extent]) -> int:
         """Join extents in their order, publish the file, and return its size in bytes.
 
-        ``stores`` are those of the tasks. Extents copied while tasks ran stay in the file; the kernel or the object
+        ``stores`` are the tasks' stores. Extents copied while tasks ran stay in the file; the kernel or the object
         store appends the others. If a copied extent is not valid (because a later try of its task counts), all are
         copied into another file. The footer is made from the chunk tables of the extents.
         """
@@ -658,7 +658,7 @@ class RrdCommit:
             self._begun.file.discard()
 
     def _begin_now(self) -> int:
-        """Begin a local file before the tasks do; gives where it goes on."""
+        """Begin a local file before the tasks begin; return its current end."""
         with writing(str(self._destination)):
             self._begun = self._begin(_BEGUN_NAME)
         self._begun.writer.flush()
@@ -676,7 +676,7 @@ class RrdCommit:
 
 
 class _Target(NamedTuple):
-    """The file that is written, and its name in the staging folder."""
+    """The file being written, and its name in the staging folder."""
 
     name: str
     file: NewFile
@@ -684,9 +684,9 @@ class _Target(NamedTuple):
 
 
 def _lie_first(extents: Sequence[Extent], file: str, end: int) -> tuple[int, int] | None:
-    """Count those that are in ``file`` one behind the other from ``end`` on; gives the end of the last, too.
+    """Count the first extents that are consecutive in ``file`` from ``end`` on; also return the end of the last.
 
-    None if others are in it too, further on.
+    Return None if later extents are in that file, too.
     """
     count = 0
     while count < len(extents) and (extents[count].file, extents[count].start) == (file, end):

@@ -1,6 +1,6 @@
-"""Several recordings in one stage: each has an outcome of its own, and a failing one leaves the others alone.
+"""Several recordings in one stage: each has its own outcome, and a failure does not affect the others.
 
-Many are written by few stages; each is committed, or fails, by itself.
+A few stages write many recordings; each is committed, or fails, separately.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .stage import RunOptions, check_closed, executor_name, raise_failure, settl
 from .work import JoinedWork, PartChunk, Work
 
 STAGE_TASKS: Final = 256
-"""Tasks of one stage: what is committed together when a run is cut is lost together too."""
+"""The tasks of one stage: if a run is interrupted, the work of the whole stage is lost."""
 
 STAGE_BYTES: Final = 4 << 30
-"""Source bytes of one stage."""
+"""The source bytes of one stage."""
 
 Outputs = Sequence[tuple[StoreEntry, Work]]
-"""What one recording becomes: its stores, with the work that gives each its chunks."""
+"""The output of one recording: its stores, each with the work that produces its chunks."""
 
 
 class GroupedStage:
     """The outputs of several recordings as one stage, into parts in ``staging``.
 
-    With ``destinations``, one for each recording, local files of a single task come out as whole RRDs: the workers make
-    their footers then, not the driver.
+    With ``destinations``, one for each recording, a single task's local file is a whole RRD: workers then make the
+    footers, not the driver.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class GroupedStage:
         )
 
     def run(self, options: RunOptions) -> list[Ran]:
-        """The results of each recording's tasks, failures among it; see :func:`check`."""
+        """The results of each recording's tasks, including failures; see :func:`check`."""
         return self._by_group(
             run_tasks(self._work, self._parts, self._staging, options, self._destination, self._owners)
         )
 
     def check(self, ran: Ran) -> None:
-        """Raise what one of these tasks raised; keep what their lenses quarantined."""
+        """Raise the error of one of these tasks, if any; store the chunks that their lenses quarantined."""
         try:
             raise_failure(ran.notes)
         except SystemExit as error:
@@ -102,7 +102,7 @@ class Group:
 def is_of_all(error: Exception) -> bool:
     """Return True if a failure concerns the machine, not one recording, so that the run cannot continue."""
     if isinstance(error, SessionError):
-        return not error.transient  # a worker that was killed again and again was killed by its recording
+        return not error.transient  # if workers were killed repeatedly, their recording is the cause
     return isinstance(error, WriteError)
 
 
@@ -133,7 +133,7 @@ def run_groups(
 def _group(outputs: Outputs, stage: GroupedStage, ran: Ran, inner: Staging) -> Group | Exception:
     try:
         stage.check(ran)
-    except Exception as error:  # noqa: BLE001 (an outcome of its own)
+    except Exception as error:  # noqa: BLE001 (it is the outcome)
         return error
     below = inner.location.rpartition("/")[2]
     at = 0
@@ -185,13 +185,13 @@ def write_recordings(
     Spark itself (a worker was killed too often), each recording of the stage is retried in its own stage. If Spark
     cannot start, the error is raised.
     """
-    folder = located(folder)  # tasks run in other folders
+    folder = located(folder)  # tasks have other working directories
     stage: list[tuple[int, PlannedRecording]] = []
     tasks = size = 0
     for index, recording in enumerate(recordings):
         try:
             check_destination(recording.destination, JoinedWork([w for _, w in recording.outputs]), parents=False)
-        except Exception as error:  # noqa: BLE001 (an outcome of its own)
+        except Exception as error:  # noqa: BLE001 (it is the outcome)
             yield RecordingOutcome(index, error=error)
             continue
         stage.append((index, recording))
@@ -208,7 +208,7 @@ def _is_full(tasks: int, size: int, times: int) -> bool:
 
 
 def stages_at_once(options: RunOptions) -> int:
-    """The factor by which a stage has to be larger to give every core of the cluster some four tasks."""
+    """The factor by which a stage must be larger to give every core of the cluster about four tasks."""
     if executor_name(options.executor) == "inline":
         return 1
     from ..spark import running_session
@@ -268,7 +268,7 @@ def _commit(
         size = commit_ran(commit, ran, stage.stores)
     except SessionError:
         raise
-    except Exception as error:  # noqa: BLE001 (an outcome of its own)
+    except Exception as error:  # noqa: BLE001 (it is the outcome)
         return RecordingOutcome(index, error=error)
     own = replace(options, start=recording.start, progress=None)
     report = finished_report(ran, recording.destination, size, time.perf_counter() - committing, own)
@@ -276,6 +276,6 @@ def _commit(
 
 
 def _own(report: RunReport) -> RunReport:
-    """Return the report with the time spent on this recording, without its waits for the others."""
+    """Return the report with the time for this recording, without waits for the others."""
     phases = {**report.phases, "start": 0.0}
     return replace(report, phases=phases, seconds=sum(phases.values()))

@@ -1,12 +1,12 @@
-"""Iteration on Spark: chunks are given as tasks make them, in order, and only a few tasks run ahead.
+"""Iteration on Spark: chunks are yielded as tasks make them, in order, and only a few tasks run ahead.
 
-The tasks of an iteration run as one small Spark job after the other, two at a time. A task reports its output piece by
-piece, in a folder of its own that the driver watches: the first chunk at once, then, less and less often, what came
-since. So the first chunk arrives long before its task is done, and a failure comes after the chunks made before it. If
-the loop is left, running tasks are cancelled, and the others never begin.
+The tasks of an iteration run as a series of small Spark jobs, two at a time. A task reports its output piece by piece,
+in its own folder, which the driver watches: the first chunk at once, then the new chunks at growing intervals. So the
+first chunk arrives long before its task is done, and an error is raised after the chunks before it. If the loop ends
+early, running tasks are cancelled, and the others never begin.
 
-A job has one task for each core, and one that was waited for is followed by one of twice as many, up to sixteen for
-each core; larger ones would let more are in the scratch folder, smaller ones leave cores idle between two jobs.
+A job has one task for each core. If the driver had to wait for it, the next job has twice as many, up to sixteen for
+each core. Larger jobs would keep more in the scratch folder; smaller ones leave cores idle between two jobs.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 _ROWS_SUFFIX = ".rows"
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.32
-"""Seconds between two pieces of a task, which double with each."""
+"""The longest time between two pieces of a task, in seconds; it doubles from piece to piece."""
 
 _LONGEST_TAKING: Final = 0.3
-"""Seconds after which a job begins with the splits that there are, where writing them takes a while."""
+"""Seconds after which a job begins with the available splits, if writing them takes long."""
 
 _SHORTEST_WAIT: Final = 0.0005
 _LONGEST_WAIT: Final = 0.016
-"""Seconds between two looks for a piece."""
+"""The longest time between two checks for a piece, in seconds."""
 
 _LONGEST_STOP: Final = 10.0
-"""Seconds that a cancelled job may take to end before it is left to itself."""
+"""Seconds to wait for the end of a cancelled job."""
 
 _MOST_JOBS: Final = 2
 _MOST_TASKS: Final = 16
-"""Tasks of a job, for each core."""
+"""The most tasks of a job for each core."""
 
 
 class Sized(Protocol):
@@ -62,7 +62,7 @@ class Sized(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         ...
 
 
@@ -82,7 +82,7 @@ class _PiecesBody(Body):
         return self.work.tasks[index].label
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Yield the rows of each piece once it can be read; if a chunk fails, also those of the chunks before it."""
+        """Yield the rows of each piece once it can be read; after an error, first those of the chunks before it."""
         with writing(self.folder):
             pieces = _PieceWriter(_task_folder(Path(self.folder), self.first + task.index), task)
         try:
@@ -98,9 +98,9 @@ class _PiecesBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class PiecesJob:
-    """Tasks that report their output piece by piece; ``first`` is the number of the first of them in its iteration.
+    """Tasks that report their output piece by piece; ``first`` is the first task's number in the iteration.
 
-    All reports go into their folders, so that there are no rows.
+    All reports are files in their folders, so there are no rows.
     """
 
     work: Work
@@ -124,13 +124,13 @@ class PiecesJob:
         yield from ()
 
     def begun(self) -> set[int]:
-        """The tasks that began to write a piece and did not end it."""
+        """The tasks that began to write a piece and did not finish it."""
         begun = Path(self.folder).glob(f"*/*{PART_SUFFIX}{OPEN_SUFFIX}")
         return {int(path.parent.name) - self.first for path in begun}
 
 
 class _PieceWriter:
-    """Chunks of one try at a task, in pieces: files of messages, with the rows that describe each."""
+    """Writes the chunks of one try of a task in pieces: files of messages, each with rows that describe it."""
 
     def __init__(self, folder: Path, task: TaskRun) -> None:
         folder.mkdir(exist_ok=True)
@@ -151,7 +151,7 @@ class _PieceWriter:
         return time.monotonic() >= self._taken_at + self._pause
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Finish the piece and yield its rows; nothing without new chunks."""
+        """Finish the piece and yield its rows, if there are new chunks."""
         if self._new is None:
             return
         self._writer.flush()
@@ -177,7 +177,7 @@ def iterated_chunks(
     work_of: Callable[[Sequence[tuple[int, S]], int], Work],
     options: RunOptions,
 ) -> Iterator[Chunk]:
-    """Yield the chunks of all units, in order. ``work_of`` makes the work for some units, given the number before.
+    """Yield the chunks of all units, in order. ``work_of`` makes the work for units, given the number before them.
 
     A unit is a split with the number of its source. Units are taken from their iterator on demand. An error of the
     iterator or of a task is raised after the chunks before it. Quarantined rows are written to their table at the end.
@@ -208,7 +208,7 @@ def iterated_chunks(
 
 
 class _PieceReader:
-    """The chunks reported by all tries at one task. Of each chunk the first report counts."""
+    """Reads the chunks reported by all tries of one task. The first report of a chunk counts."""
 
     def __init__(self, scratch: ScratchFolder, number: int) -> None:
         self.is_closed = False
@@ -255,7 +255,7 @@ class _PieceReader:
 
 @dataclass(eq=False)
 class _SparkJob:
-    """A job that runs tasks up to before ``stop``."""
+    """A job that runs tasks up to ``stop`` (exclusive)."""
 
     stop: int
     thread: Any = None
@@ -263,7 +263,7 @@ class _SparkJob:
 
 
 class _Jobs(Generic[S]):
-    """The Spark jobs of one iteration: the one whose chunks are given, and one ahead."""
+    """The Spark jobs of one iteration: the one whose chunks are yielded, and one ahead."""
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class _Jobs(Generic[S]):
         return number < self._begun
 
     def _begin(self) -> None:
-        """Begin another job, if there is something to do and not enough runs ahead."""
+        """Begin another job, if there are units left and too few jobs run ahead."""
         if self._is_done or len(self._jobs) >= (1 if self._is_slow else _MOST_JOBS):
             return
         units = list(self._taken())
@@ -316,7 +316,7 @@ class _Jobs(Generic[S]):
         for taken in range(1, self._most + 1):
             try:
                 unit = next(self._units, None)
-            except Exception as error:  # noqa: BLE001 (raised behind the chunks that came before it)
+            except Exception as error:  # noqa: BLE001 (raised after the chunks before it)
                 unit, self._error = None, error
             if unit is None:
                 self._is_done = True
@@ -341,7 +341,7 @@ class _Jobs(Generic[S]):
                 self._spark.addTag(self._tag)
                 for _ in run_spark(self._spark, body, work.tasks, dealt=False):
                     pass
-            except BaseException as error:  # noqa: BLE001 (raised where the chunks are given)
+            except BaseException as error:  # noqa: BLE001 (raised when the chunks are yielded)
                 job.error = error
 
         job.thread = InheritableThread(run, session=self._spark, name="chunkmill-iteration", daemon=True)
@@ -350,11 +350,11 @@ class _Jobs(Generic[S]):
         self._begun = job.stop
 
     def has_ended(self) -> bool:
-        """Return whether the first job is over; everything its tasks reported is visible then."""
+        """Return whether the first job has ended; then all reports of its tasks are visible."""
         return not self._jobs[0].thread.is_alive()
 
     def wait(self, has_ended: bool) -> None:
-        """Wait a little for a task of the first job; raise if it can report nothing any more."""
+        """Wait briefly for a task of the first job; raise an error if the job has ended without reporting it."""
         if has_ended:
             raise self._jobs[0].error or SessionError(
                 "a task ended without reporting what it wrote", hint="Run it again.", transient=True
@@ -364,7 +364,7 @@ class _Jobs(Generic[S]):
         time.sleep(self._pause)
 
     def go_on(self) -> None:
-        """Begin the next job ahead, now that there was something to give: it would have taken the first one's cores."""
+        """Begin the next job, after a chunk was yielded: earlier, it would have taken the first job's cores."""
         self._pause = _SHORTEST_WAIT
         self._begin()
 

@@ -1,4 +1,4 @@
-"""One at a time: the leases of a store, and of other resources in a folder.
+"""Leases: exclusive rights to a store, and to other resources in a folder.
 
 ::
 
@@ -6,25 +6,26 @@
     store/lease/<query>/00000007.json     who runs an ingestion query
     view.lance/_computed/lease/refresh/00000007.json    who refreshes a view
 
-Commits need none.
+Commits need no lease.
 
-A lease is taken by creating the next number, which of several processes one can: a local link, or an object put on the
-condition that there is none. No more is required of a store, so object stores give the same guarantee as file systems.
-The holder rewrites its file every third of ``ttl_seconds``; when it is done, the file says so. It is taken over from
+A process takes a lease by creating the file of the next number, which only one of several can: by a local link, or by
+putting an object on the condition that it does not exist. A store needs nothing else, so object stores give the same
+guarantee as file systems. The holder rewrites its file every third of ``ttl_seconds``, and marks its end in the file. A
+lease is taken over
 
-- a holder that released it, that this process knows to have given it up, or whose process is known to be dead (same
-  host and process namespace): at once;
-- any other whose file was not rewritten while it was watched for its ``ttl_seconds`` (only the time between two looks
-  counts, and no clock of another host), which is logged: on this host as well, as a process may live on without
-  renewing: it is stopped, or it gave up and could not write that;
-- a file that holds nothing of the kind, after being watched as well.
+- at once, if the holder released it, if this process knows that the holder gave it up, or if the holder's process is
+  known to be dead (same host and process namespace);
+- otherwise, if its file was not rewritten while it was watched for its ``ttl_seconds`` (only the watching process's
+  clock counts), which is logged. This also holds on the same host, as a process may live without renewing: it may be
+  stopped, or have failed to mark its end;
+- if its file is not a valid lease, after it was watched in the same way.
 
-All contents of the file have one size. Where a disk has no space for a second file, the holder writes over the bytes of
-the first, so a full disk keeps it neither from renewing nor from releasing. If that fails too, the holder counts as
-done in its process, and keeps trying.
+All contents of the file have one size. If a disk has no space for a second file, the holder overwrites the first, so it
+can renew and release its lease on a full disk. If that fails too, the holder counts as done in its process, and keeps
+trying.
 
-A lease keeps two from doing the same work, and names the holder to the second. It does not protect the data: a process
-can be suspended between :meth:`Lease.check` and what it does next. The order of versions does that.
+A lease keeps two processes from doing the same work, and names the holder to the second process. It does not protect
+the data, as a process can be suspended between :meth:`Lease.check` and its next step. The order of versions does that.
 """
 
 from __future__ import annotations
@@ -108,15 +109,15 @@ class Holder:
             raise ValueError("a lease's times are numbers")
 
     def to_bytes(self) -> bytes:
-        """The content of the lease's file: JSON, padded to a size that is the same for all times."""
+        """The content of the lease's file: JSON, padded to a fixed size."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode().ljust(_SIZE)
 
     def renew(self) -> Holder:
-        """Return the holder with the present as time of renewal."""
+        """Return the holder, renewed now."""
         return replace(self, renewed=time.time())
 
     def release(self) -> Holder:
-        """Return the holder with the present as time of release."""
+        """Return the holder, released now."""
         return replace(self, released=time.time())
 
     @property
@@ -131,7 +132,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Return True if the process is known to be dead; for one on another host, this is never known."""
+        """Return True if the process is known to be dead, which it never is on another host."""
         try:
             return is_gone(asdict(self))
         except ValueError:
@@ -148,7 +149,7 @@ class Holder:
         return min(self.ttl, LONGEST_TTL)
 
     def __str__(self) -> str:
-        """Who it is and since when.
+        """The holder as text, and the time since which it holds the lease.
 
         >>> print(Holder("ingest", "robot7", "ada", 812, None, None, "", 1_700_000_000.0, 1_700_000_020.0, 30.0))
         ingest (process 812 of ada on robot7, since 2023-11-14T22:13:20Z)
@@ -166,23 +167,23 @@ def _utc(seconds: float) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user that has no name
+    except (KeyError, OSError):  # a container's user without a name
         return str(os.getuid())
 
 
 FOLDER: Final = "lease"
 _NAME: Final = re.compile(r"(\d{8,})\.json")
 _KEPT: Final = 8
-"""How many earlier numbers stay: a listing that others change meanwhile is sure to show one of them."""
+"""The number of earlier files to keep: even a listing during concurrent changes then shows one of them."""
 _ATTEMPTS: Final = 100
 _PATIENCE: Final = 30.0
 _TURN: Final = 0.05
 _SIZE: Final = 1024
 _AGAIN: Final = 1.0
-"""Seconds, at most, after which a release that failed is tried again for the first time."""
+"""The longest time before the first retry of a failed release, in seconds."""
 _LONGEST_PAUSE: Final = 30.0
 _given_up: Final = set[str]()
-"""The tokens of leases that this process no longer holds, though their files may not say so yet."""
+"""The tokens of leases that this process gave up, although their files may not show it yet."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 logger = logging.getLogger("chunkmill.lease")
@@ -195,7 +196,7 @@ class _LeaseFile(NamedTuple):
 
     @property
     def is_free(self) -> bool:
-        """Whether it may be taken over at once."""
+        """Whether the lease may be taken over at once."""
         holder = self.holder
         return holder is not None and (holder.is_released or holder.token in _given_up or holder.is_dead)
 
@@ -253,7 +254,7 @@ class Lease:
                 if not _create(folder, home, number, mine):
                     continue
                 lease = cls(home, number, mine, name)
-            except BaseException:  # the file may be there
+            except BaseException:  # the file may exist
                 _give_up(folder, number, mine)
                 raise
             try:
@@ -296,12 +297,12 @@ class Lease:
             if self._lost is None and (error := self._release_failure()) is not None:
                 _given_up.add(self.holder.token)
                 logger.warning("the lease was not released; retrying: %s", error)
-                with contextlib.suppress(RuntimeError):  # there may be no thread at the end of a process
+                with contextlib.suppress(RuntimeError):  # no thread can start at the end of a process
                     threading.Thread(target=self._release_later, name="chunkmill-lease", daemon=True).start()
             self._lost = self._lost or "it was released"
 
     def _release_failure(self) -> WriteError | None:
-        """Write that the lease is released, unless another holds it now; return the error that prevented it."""
+        """Mark the lease as released, unless another process holds it; return the error that prevented it."""
         try:
             self._look()
             if self._lost is None:
@@ -340,7 +341,7 @@ class Lease:
             self._look()
 
     def _look(self) -> None:
-        """Find out whether the lease is another's by now."""
+        """Check whether another process has taken the lease."""
         newest = _newest(self._folder, self.home)
         if newest is None:
             self._lost = "its file was removed"
@@ -377,7 +378,7 @@ def _folder(home: Location, name: str) -> Folder:
 
 
 def _now() -> float:
-    """Return the time of a clock that nobody sets, and that runs on while the machine is suspended."""
+    """Return the time of a clock that cannot be set, and that runs while the machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -400,7 +401,7 @@ def _numbers(folder: Folder, home: Location) -> list[int]:
 
 
 def _newest(folder: Folder, home: Location) -> _LeaseFile | None:
-    """The file of the highest number."""
+    """The file with the highest number, or None."""
     for _ in range(_ATTEMPTS):
         numbers = _numbers(folder, home)
         if not numbers:
@@ -408,7 +409,7 @@ def _newest(folder: Folder, home: Location) -> _LeaseFile | None:
         try:
             data = folder.get(_name(numbers[-1]))
         except (FileNotFoundError, SourceMissingError):
-            continue  # removed meanwhile, as another has a higher one
+            continue  # removed meanwhile, as there is a higher number
         except (OSError, ReadError) as error:
             raise _unsure(home, error) from error
         try:
@@ -423,10 +424,10 @@ def _unsure(home: Location, error: Exception) -> WriteError:
 
 
 def _waited_for_end(folder: Folder, home: Location, first: _LeaseFile, *, wait: bool, queue: bool) -> _LeaseFile | None:
-    """The newest file of a lease, once it may be taken over; with ``queue`` however long others have it.
+    """Wait until a lease may be taken over, and return its newest file; with ``queue``, wait without a limit.
 
-    Raises ``WriteError`` if a holder has it for which it does not wait. Seconds in which this process, or its host, was
-    stopped do not count as silence of others: they may have been stopped with it.
+    Raises ``WriteError`` if this need not wait for the holder. Time during which this process or its host was stopped
+    does not count as the holder's silence, as the holder may have been stopped, too.
     """
     seen, silent, now = first, 0.0, first
     while not now.is_free:
@@ -473,14 +474,14 @@ def _refusal(home: Location, holder: Holder | None) -> WriteError:
 
 
 def _create(folder: Folder, home: Location, number: int, holder: Holder) -> bool:
-    """Create the file of a number, and make sure that there is no higher one."""
+    """Create the file of a number, and check that there is no higher one; return whether that succeeded."""
     name = _name(number)
     try:
         with writing(str(home)):
             created = folder.create(name, holder.to_bytes())
     except WriteError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return False  # the winner tidied up meanwhile
+            return False  # the winner cleaned up meanwhile
         raise
     except SourceMissingError:
         return False
@@ -492,7 +493,7 @@ def _create(folder: Folder, home: Location, number: int, holder: Holder) -> bool
 
 
 def _tidy(folder: Folder, home: Location, number: int) -> None:
-    """Remove files that the holder ``number`` has no use for: long past numbers, and drafts of dead processes."""
+    """Remove files that holder ``number`` does not need: much older numbers, and drafts of dead processes."""
     old = [_name(n) for n in _numbers(folder, home) if n < number - _KEPT]
     with writing(str(home)):
         folder.delete([*old, *(name for name in folder.names() if not _NAME.fullmatch(name))])
@@ -507,9 +508,9 @@ def _give_up(folder: Folder, number: int, holder: Holder) -> None:
 
 
 def _replace(folder: Folder, name: str, data: bytes) -> None:
-    """Put a file in the place of one, so that whoever reads sees one or the other.
+    """Replace a file, so that readers see either the old or the new one.
 
-    Without space for a second one, the bytes of the first are overwritten, which needs none.
+    Without space for a second file, the old one is overwritten in place.
     """
     if not isinstance(folder, LocalFolder):
         folder.put(name, data)
@@ -523,9 +524,9 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
         if not is_full(error):
             raise
         with (folder.location / name).open("r+b", buffering=0) as file:
-            os.pwrite(file.fileno(), data[-1:], len(data) - 1)  # raises where a limit would have the rest cut short
+            os.pwrite(file.fileno(), data[-1:], len(data) - 1)  # raises if a limit would truncate the file
             file.write(data)
             file.truncate()
-    except BaseException:  # a signal, which may come at any point of this
+    except BaseException:  # a signal may arrive at any point
         draft.unlink(missing_ok=True)
         raise

@@ -1,4 +1,4 @@
-"""The progress of a run, drawn: as a bar on a terminal, or below the cell of a notebook."""
+"""The progress of a run as a bar on a terminal, or below a notebook cell."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ..units import counted, duration, part_of_size, size
 from .reporting import ProgressListener, ProgressState
 
 _SHORTEST: Final = 0.5
-"""Seconds that a run takes before something is drawn of it: what is done by then needs no bar."""
+"""Seconds before a bar is drawn: shorter runs need none."""
 
 _PERIOD: Final = 0.25
-"""Seconds between two pictures in a notebook, each of which is sent to a browser, and kept."""
+"""Seconds between two pictures in a notebook, which are all sent to a browser and kept."""
 
 
 def facts_of(state: ProgressState | None, *, of_rows: bool = False) -> str:
@@ -118,13 +118,13 @@ class ProgressBar:
 
 
 class _Display(Protocol):
-    """The handle of an output of IPython."""
+    """The handle of an IPython output."""
 
     def update(self, obj: Any) -> None: ...
 
 
 class NotebookBar:
-    """Draws a run below the cell of a notebook, and leaves a line on it there. A ``ProgressListener``."""
+    """Draws a run's progress below a notebook cell, and leaves a line with the result. A ``ProgressListener``."""
 
     def __init__(self, label: str, delay: float = _SHORTEST, *, of_rows: bool = False) -> None:
         self._label = label
@@ -149,15 +149,15 @@ class NotebookBar:
             self._draw(self._last_line("done in" if kind is None else "stopped after"))
 
     def started(self, total_splits: int, total_bytes: int) -> None:
-        """The plan is made."""
+        """Begin to draw."""
         self._state = ProgressState(0, total_splits, 0, total_bytes, 0, 0, 0.0)
 
     def advanced(self, done: ProgressState) -> None:
-        """Keep what is to be drawn next."""
+        """Keep the state for the next picture."""
         self._state = done
 
     def finished(self, result: RunReport) -> None:
-        """Nothing: the end of the block says it."""
+        """Do nothing: the end of the block shows the result."""
 
     def _draw_all(self) -> None:
         pause = self._delay
@@ -188,7 +188,7 @@ class NotebookBar:
 
 
 def in_notebook() -> bool:
-    """Return whether a kernel runs this process, whose outputs a notebook shows."""
+    """Return whether this process is a kernel, whose outputs a notebook shows."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

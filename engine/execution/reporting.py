@@ -1,4 +1,4 @@
-"""The progress of a run, observed in its staging folder, and its report, from the results of its tasks."""
+"""A run's progress, observed in its staging folder, and its report, from its tasks' results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """The start of a run, on two clocks, the seconds of its planning, and the plan as text."""
+    """The start of a run on two clocks, the seconds of its planning, and the plan as text."""
 
     wall: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
@@ -136,7 +136,7 @@ def _task(task: Task, note: Note, start: RunStart) -> TaskReport:
 
 
 def _entities(chunks: Sequence[PartChunk], extents: Sequence[Extent]) -> list[EntityReport]:
-    """By entity, the largest first."""
+    """The report of each entity, largest first."""
     counts_of: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for chunk in chunks:
         counts = counts_of[chunk.entry.header.entity_path]
@@ -145,7 +145,7 @@ def _entities(chunks: Sequence[PartChunk], extents: Sequence[Extent]) -> list[En
         counts[2] += chunk.entry.size
     for extent in extents:
         table = extent.listed.table
-        change = ((extent.size or 0) - table.framed_bytes) // len(table) if len(table) else 0  # another store's name
+        change = ((extent.size or 0) - table.framed_bytes) // len(table) if len(table) else 0  # the other store's name
         codes, paths = table.entity_codes
         numbers = np.bincount(codes, minlength=len(paths))
         rows, sizes = (np.bincount(codes, n, len(paths)).astype(np.int64) for n in (table.num_rows, table.sizes))
@@ -177,22 +177,22 @@ class ProgressListener(Protocol):
     """Receives the progress of a run; called from one thread at a time."""
 
     def started(self, total_splits: int, total_bytes: int) -> None:
-        """The plan is made and tasks begin."""
+        """Called when the plan is made and tasks begin."""
         ...
 
     def advanced(self, done: ProgressState) -> None:
-        """Some splits finished, or bytes were written, since the last call."""
+        """Called after some splits finished, or bytes were written."""
         ...
 
     def finished(self, result: RunReport) -> None:
-        """The output is committed."""
+        """Called when the output is committed."""
         ...
 
 
 def told(
     tasks: Sequence[Task], made: Iterable[Iterator[T]], listener: ProgressListener | None
 ) -> Iterator[Iterator[T]]:
-    """Yield the output of each of ``tasks`` in this process, one after the other, and report it to the listener."""
+    """Yield the output of each task in this process, one after another, and report it to the listener."""
     if listener is None:
         yield from made
         return
@@ -268,7 +268,7 @@ class _Watch:
                 elif name.endswith(PART_SUFFIX + OPEN_SUFFIX):
                     open_bytes += self._staging.folder.size(name)
         except (OSError, ValueError, ReadError):
-            return  # a file came or went while we looked; the next look sees it
+            return  # a file appeared or vanished meanwhile; the next check counts it
         done = [d for d in self._done.values() if d]
         tasks = {d["task"] for d in done}
         begun = sum(min(amount, self._sizes[task]) for task, amount in amounts.items() if task not in tasks)

@@ -1,4 +1,4 @@
-"""Results and inputs that stay in the scratch folder as parts, and come back by reference."""
+"""Results and inputs that stay in the scratch folder as parts, and are passed by reference."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from .stage import RunOptions
 from .work import Work
 
 STORE = StoreEntry("recording", "chunkmill", "scratch")
-"""The recording that messages in scratch parts belong to."""
+"""The recording of messages in scratch parts."""
 
 _LONG: Final = 0.02
-"""Seconds: an iterator that takes longer for a chunk is not asked for another before the chunk is passed on."""
+"""If an iterator takes longer for a chunk, in seconds, that chunk is passed on before the next is requested."""
 
 _MOST_SPOOLED: Final = 4096
 
 
 class ScratchFolder:
-    """A scratch folder, removed when nothing refers to it, at the latest when Python ends.
+    """A scratch folder, removed when nothing refers to it, or when Python ends.
 
     The surrounding folder ``within`` is kept until then.
     """
@@ -55,7 +55,7 @@ class ScratchFolder:
 
 @contextmanager
 def part_writer(path: Path, *, digests: bool = False) -> Iterator[MessageWriter]:
-    """Write a part in a scratch folder; of one that fails nothing is left."""
+    """Write a part in a scratch folder; remove it after a failure."""
     folder = str(path.parent)
     with writing(folder):
         file = path.open("wb", buffering=0)
@@ -71,7 +71,7 @@ def part_writer(path: Path, *, digests: bool = False) -> Iterator[MessageWriter]
 
 @dataclass(frozen=True, slots=True)
 class _ScratchPayload(VerifiedPayload):
-    """A payload in a scratch part. The part stays as long as its payloads (in the process that made it)."""
+    """A payload in a scratch part. In the process that made it, it keeps the part from removal."""
 
     folder: ScratchFolder | None = field(default=None, repr=False, compare=False)
 
@@ -82,10 +82,10 @@ class _ScratchPayload(VerifiedPayload):
 
 @dataclass(frozen=True, slots=True)
 class ScratchPart:
-    """A part in a scratch folder: chunks one after the other. Pickles; the folder belongs to who made it.
+    """A part in a scratch folder: a sequence of chunks. Picklable; the folder's creator owns it.
 
-    ``entries`` are those of messages, ``small`` the batches beside them; ``entries`` travel as
-    a chunk table does. Of one whose chunks ``came_slowly`` no more were waited for.
+    ``entries`` describe the messages, and pickle as a chunk table; ``small`` are batches of small chunks. If
+    ``came_slowly``, the part ended early, as chunks came slowly.
     """
 
     path: str
@@ -182,7 +182,7 @@ def spool_pieces(chunks: Iterable[Chunk]) -> Iterator[ScratchPart]:
 
 
 class _Awaited(Iterator[Chunk]):
-    """Chunks of an iterator that may end with ``error``; ``is_slow`` is whether the last took a while."""
+    """Chunks of an iterator that may end with ``error``; ``is_slow`` if the last one took long."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
@@ -202,7 +202,7 @@ class _Awaited(Iterator[Chunk]):
             self.is_slow = time.perf_counter() - asked > _LONG
 
     def check(self) -> None:
-        """Raise what the iterator raised."""
+        """Raise the iterator's error, if any."""
         if self.error is not None:
             raise self.error
 
@@ -227,9 +227,9 @@ def _spool_one(
 
 
 class _Spooled:
-    """Chunks in a file: small ones that were in memory many in one batch, others as messages.
+    """Writes chunks to a file: small ones from memory in batches, others as messages.
 
-    ``size`` is what all of them take in memory, in bytes.
+    ``size`` is the total size of the chunks in memory, in bytes.
     """
 
     def __init__(self, messages: MessageWriter) -> None:

@@ -1,11 +1,11 @@
-"""Sinks: where the chunks of a pipeline are written and committed; one RRD, or a folder of shards.
+"""Sinks write and commit the chunks of a pipeline: to one RRD, or a folder of shards.
 
-1. On the driver, before any task runs, :meth:`Sink.begin` gives what tasks write parts with; that pickles.
+1. On the driver, before any task runs, :meth:`Sink.begin` returns a picklable :class:`Parts`, which opens parts.
 2. In each task, :meth:`Parts.open` begins a part in the staging folder.
-3. The part takes each chunk of the task, in order, and is closed; what it returns then goes to the driver.
-4. Of a task that fails, the part is discarded. It may be tried again, and then has another part.
-5. On the driver, :meth:`Sink.commit` brings the parts together that count, in the order of the tasks, and lets the
-   result appear; where anything failed, :meth:`Sink.abort` is called instead. The staging folder goes either way.
+3. The part gets each chunk of the task, in order, and is closed; its record then goes to the driver.
+4. The part of a failed task is discarded. A retry of the task has another part.
+5. On the driver, :meth:`Sink.commit` joins the parts that count, in the order of the tasks, and publishes the result.
+   After any failure, :meth:`Sink.abort` is called instead. The staging folder is removed in both cases.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ class WriteBody(Body):
         return outcome
 
     def quick_tasks(self) -> Sequence[int]:
-        """The tasks that the driver may do."""
+        """The tasks that the driver may run."""
         return self.parts.quick_tasks(self.work)
 
     def quick(self, task: TaskRun) -> dict[str, Any] | None:
-        """Write all that a task gives, if nothing looks into it and its footer's word suffices."""
+        """Write a task's whole output without reading it, if its footer's data suffice."""
         run = self.work.whole_run(task.index) if self.parts.adopts else None
         return None if run is None else self.parts.adopt(task, run)
 
@@ -263,7 +263,7 @@ def write_rrd(destination: Location, outputs: Sequence[tuple[StoreEntry, Work]],
 
 
 def commit_ran(commit: RrdCommit, ran: Ran, stores: Sequence[StoreEntry]) -> int:
-    """Let what tasks wrote appear as one RRD, ``stores`` being those of the tasks; gives its size in bytes."""
+    """Publish the tasks' output as one RRD, and return its size in bytes; ``stores`` are the tasks' stores."""
     whole = ran.whole()
     if whole is None:
         return commit.finish(stores, all_extents(ran.chunks, ran.listed))
@@ -313,18 +313,18 @@ def _is_source(destination: Location) -> WriteError:
 
 _MOST_LISTED: Final = 1 << 16
 _MOST_QUICK: Final = 1 << 15
-"""Messages up to which threads pass them on as fast as processes: each takes some microseconds of Python."""
+"""Up to this many messages, threads are as fast as processes: each takes a few microseconds of Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class RrdParts(Parts):
     """Opens parts of RRDs: messages that a commit joins, or whole files.
 
-    ``stores`` has one entry for each task of the work. With ``digests``, every chunk has a digest and a row of its own,
-    even if it must be read for that. With ``times``, each part also ends with the times of its chunks. With ``runs``,
-    tasks that only pass on unread messages copy them together, and one row describes all chunks of a task. With
-    ``small``, tiny chunks are written in batches instead of as messages. ``whole`` has, for each task, the file name of
-    its only part, if that is a whole RRD.
+    ``stores`` has one entry for each task of the work. With ``digests``, every chunk has its own digest and row, even
+    if it must be read for that. With ``times``, each part also ends with the times of its chunks. With ``runs``, tasks
+    that only pass on unread messages copy them together, and one row describes all chunks of a task. With ``small``,
+    tiny chunks are written in batches instead of as messages. ``whole`` has, for each task, the file name of its only
+    part, if that is a whole RRD.
     """
 
     stores: tuple[StoreEntry, ...]
@@ -374,7 +374,7 @@ class RrdParts(Parts):
 
 
 class _RrdPart(Part):
-    """One that is ``whole`` has a header and a footer: to commit it is to name it. Others have messages only."""
+    """A whole RRD with header and footer, which a rename commits, or only messages."""
 
     def __init__(self, parts: RrdParts, task: TaskRun, new: NewFile) -> None:
         self._parts = parts
@@ -447,7 +447,7 @@ class _RrdPart(Part):
         self._new.discard()
 
     def _describe(self, written: WrittenChunks) -> Iterator[pa.RecordBatch]:
-        """Tell of chunks before the part is whole, so that they need not be kept."""
+        """Report chunks before the part is complete, so that their entries need not be kept."""
         entries = written.take_entries()
         self._note(entries)
         yield from self._rows_of(entries)
@@ -462,14 +462,14 @@ class _RrdPart(Part):
             self._rrd.adopt(self._store, chunks, 0)
 
     def _write_small(self) -> None:
-        """Write small chunks beside messages, and say where they are."""
+        """Write small chunks between messages, and report their places."""
         if self._small is not None:
             for batch in self._small.write(self._writer.out):
                 self._rows.small(batch, self._name)
 
 
 SHARD_BYTES = 512 * 1024 * 1024
-"""How large a shard may become, unless the caller says so."""
+"""The default size limit of a shard, in bytes."""
 
 _HEAD_BYTES = 4096
 _FOOTER_BYTES_A_CHUNK = 256
@@ -533,7 +533,7 @@ def extents_in_order(chunks: Sequence[PartChunk]) -> list[Extent]:
 
 
 def _extent(run: Sequence[PartChunk]) -> tuple[int, int]:
-    """The place of neighbours in their part, and their bytes."""
+    """The place of adjacent chunks in their part, and their size in bytes."""
     start = run[0].entry.offset - MESSAGE_HEADER_SIZE
     return start, run[-1].entry.offset + run[-1].entry.size - start
 
@@ -582,7 +582,7 @@ class ShardSink(Sink):
         return sum(shard.size for shard in shards)
 
     def _write(self, chunks: Sequence[PartChunk], folder: Folder, staging: Staging, shards: list[Shard]) -> None:
-        """Write chunks into the next shard, or into several where the footer is larger than was thought."""
+        """Write chunks into the next shard, or into several if the footer is larger than estimated."""
         shard = Shard(folder, f"shard-{len(shards):05d}.rrd", staging, str(self.destination))
         shards.append(shard)
         shard.append(self._store, chunks)
@@ -595,7 +595,7 @@ class ShardSink(Sink):
 
 
 def _divided(chunks: Sequence[PartChunk], shard_bytes: int) -> Iterator[list[PartChunk]]:
-    """The chunks of each shard, by what their footer is going to take, about."""
+    """The chunks of each shard, by an estimate of its footer's size."""
     some: list[PartChunk] = []
     size = _HEAD_BYTES
     for chunk in chunks:

@@ -1,8 +1,8 @@
-"""Small chunks on their way to tasks, many in one Arrow batch.
+"""Small chunks for tasks, many in one Arrow batch.
 
-As messages, 20,000 chunks of one row take 63 µs each to write, 45 to report and copy, and 69 to decode: each has an
-Arrow stream, and a schema, of its own. In batches they take 9 to write and 20 to read (``benchmarks/
-bench_small_chunks.py``; 2 cores).
+As messages, 20,000 chunks of one row take 63 µs each to write, 45 to report and copy, and 69 to decode: each has its
+own Arrow stream and schema. In batches they take 9 to write and 20 to read (``benchmarks/ bench_small_chunks.py``; 2
+cores).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..limits import MIB
 from ..rrd import Compression, Output, PositionalFile, decode_batch, encode_batch
 
 SMALL: Final = 8192
-"""Bytes of a chunk on its way to tasks."""
+"""The largest small chunk for a task, in bytes."""
 
 SMALL_RESULT: Final = 1024
-"""Bytes of a chunk that comes back from them: it stays in memory, and takes no more there than its header would."""
+"""The largest small chunk from a task, in bytes: it stays in memory, and takes no more than its header would."""
 
 _MOST_BYTES: Final = 4 * MIB
 _MOST_CHUNKS: Final = 4096
@@ -33,18 +33,18 @@ _ABOUT: Final = b"chunkmill:columns"
 
 @dataclass(frozen=True, slots=True)
 class SmallChunks:
-    """Places of Arrow streams in a part, which together hold ``count`` of its chunks; ``first``: the first's position.
+    """Places of Arrow streams in a part, with ``count`` of its chunks, the first at position ``first``.
 
-    Those of other batches, and of messages, may are between them: each has its position with it.
+    Chunks of other batches and messages may be in between: each chunk is stored with its position.
     """
 
     first: int
     count: int
     places: tuple[tuple[int, int], ...]
-    """Offset and size of each, in bytes."""
+    """Offset and size of each stream, in bytes."""
 
     def read(self, file: PositionalFile) -> Iterator[tuple[int, Chunk]]:
-        """The chunks with their positions, not in order. Raises ``ReadError`` where they are not there."""
+        """The chunks with their positions, unordered. Raises ``ReadError`` if they cannot be read."""
         for offset, size in self.places:
             stream = file.read(offset, size, what=_WHAT)
             for at, data in _unpacked(decode_batch(stream, path=file.path, offset=offset, what=_WHAT)):
@@ -61,7 +61,7 @@ class _Alike:
 
 
 class SmallChunkWriter:
-    """Takes in decoded chunks of up to ``most`` bytes, until they are written."""
+    """Collects decoded chunks of up to ``most`` bytes until they are written."""
 
     def __init__(self, most: int = SMALL) -> None:
         self._most = most
@@ -70,11 +70,11 @@ class SmallChunkWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be written before more is taken in."""
+        """Whether the chunks should be written before more are added."""
         return self._count >= _MOST_CHUNKS or self._bytes >= _MOST_BYTES
 
     def takes(self, chunk: Chunk, position: int) -> int:
-        """Take in a chunk, if it is small and in memory; gives its bytes, and 0 for others."""
+        """Add a chunk if it is small and in memory; return its size in bytes, or 0 for others."""
         if chunk.payload is not None:
             return 0
         size = chunk.byte_size
@@ -82,7 +82,7 @@ class SmallChunkWriter:
             return 0
         data = chunk.data
         buffers = [[b is None for b in c.values.buffers()] for c in data.components]
-        # a slice of joined arrays has a bitmap of nulls where one of them has
+        # slices of joined arrays have a null bitmap if any of the arrays has one
         key = (*data.shape, *[tuple(missing) for missing in buffers])
         types = data.types
         group = self._groups.get(key)
@@ -101,7 +101,7 @@ class SmallChunkWriter:
         return size
 
     def write(self, out: Output) -> Iterator[SmallChunks]:
-        """Write what was taken in, if anything was."""
+        """Write the collected chunks, if any."""
         if not self._count:
             return
         places = []
@@ -115,7 +115,7 @@ class SmallChunkWriter:
 
 
 def _packed(group: _Alike) -> pa.RecordBatch:
-    """A row a chunk, with its columns as lists."""
+    """One row for each chunk, with its columns as lists."""
     joined = ChunkData.join(group.chunks, b"")
     ends = np.cumsum([0, *[c.num_rows for c in group.chunks]], dtype=np.int32)
     about = {

@@ -1,8 +1,8 @@
 """The Spark executor: a pipeline as one ``mapInArrow`` stage, and the pickling of functions and exceptions.
 
-What crosses the JVM is a number in and chunk rows out; files are opened, decoded and written inside the task. Between
-two tasks a worker waits 10 to 20 ms for the JVM, more than a small split takes: where there are many splits, several
-neighbours are dealt to one Spark task. What a split is does not depend on it, nor does the output.
+Only a number goes through the JVM to a task, and chunk rows come back; files are opened, decoded and written inside the
+task. Between two tasks a worker waits 10 to 20 ms for the JVM, longer than a small split takes. So with many splits,
+one Spark task runs several neighbours. This changes neither the splits nor the output.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _waiting: list[ModuleType] = []
 
 
 def send_by_value(module: ModuleType) -> None:
-    """Let functions and classes of ``module`` be sent to tasks with their code, instead of by name.
+    """Send functions and classes of ``module`` to tasks with their code, instead of by name.
 
     The module must be in ``sys.modules``. This does not import pyspark; see :func:`register_by_value`.
     """
@@ -64,7 +64,7 @@ def register_by_value() -> None:
 
     while _waiting:
         module = _waiting.pop()
-        if sys.modules.get(module.__name__) is module:  # else it travels by value as it is
+        if sys.modules.get(module.__name__) is module:  # else it is pickled by value anyway
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
@@ -94,7 +94,7 @@ def _refusal(thing: Any) -> Exception | None:
 
     try:
         cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
-    except Exception as error:  # noqa: BLE001 (anything may be raised by what is packed)
+    except Exception as error:  # noqa: BLE001 (pickled objects may raise anything)
         return error
     return None
 
@@ -130,7 +130,7 @@ def _stays(thing: Any, name: str, error: Exception) -> PipelineError:
 
 
 def _contents(thing: Any) -> Iterator[tuple[str, Any]]:
-    """The things that are packed with ``thing``, each with how it is reached from there."""
+    """The objects that are pickled with ``thing``, each with the access path from it."""
     if isinstance(thing, FunctionType):
         cells = inspect.getclosurevars(thing)
         for name, value in {**cells.globals, **cells.nonlocals}.items():
@@ -154,11 +154,11 @@ def _contents(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 _MOST_PACKED: Final = 1 << 20
-"""Bytes of an exception's arguments and attributes that go to the driver with it; of larger ones only the text."""
+"""The largest pickle of an exception for the driver, in bytes; of larger ones, only the text is sent."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether trying the task again, on another worker, may help."""
+    """Return whether a retry of the task, on another worker, may help."""
     if isinstance(error, ChunkmillError):
         return error.transient
     return isinstance(error, (ConnectionError, TimeoutError, InterruptedError))
@@ -197,7 +197,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def _packed(error: BaseException) -> str | None:
-    """The exception's class, arguments and attributes, as far as they can be packed."""
+    """The exception's class, and its arguments and attributes if they can be pickled, or None."""
     for parts in _parts(error):
         with contextlib.suppress(Exception):
             packed: bytes = spark_serializer().dumps(parts)
@@ -207,7 +207,7 @@ def _packed(error: BaseException) -> str | None:
 
 
 def _parts(error: BaseException) -> Iterator[tuple[Any, ...]]:
-    """Class, arguments and attributes; then without what may not travel."""
+    """Class, arguments and attributes, then fewer of these, for the case that they cannot be pickled."""
     kind = type(error)
     reduced = error.__reduce__()
     if isinstance(reduced, tuple) and reduced[0] is kind:
@@ -229,7 +229,7 @@ def _unpacked(packed: str | None) -> BaseException | None:
         base.__init__(error, *args)
         for attributes in filter(None, state):
             error.__setstate__({k: v for k, v in attributes.items() if k != "__notes__"})
-    except Exception:  # noqa: BLE001 (a class with ideas of its own, or of a module that is not here)
+    except Exception:  # noqa: BLE001 (an unusual class, or one of a module that is missing here)
         return None
     return error if isinstance(error, (Exception, SystemExit)) else None
 
@@ -242,7 +242,7 @@ _spared = 0
 
 
 class StageJob(Protocol):
-    """The function of a stage for the number of a task. It pickles."""
+    """The function of a stage, called with a task's number. Can be pickled."""
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of task ``index``."""
@@ -253,7 +253,7 @@ class TaskJob(StageJob, Protocol):
     """A job that can list the tasks that were running when Spark gave up."""
 
     def begun(self) -> set[int]:
-        """The tasks that began and did not end, as far as visible."""
+        """The tasks that began and did not end, if visible."""
         ...
 
 
@@ -265,9 +265,9 @@ def run_spark(
     dealt: bool = True,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The chunk rows of all tasks, when the stage is done. An interrupt cancels the stage.
+    """The chunk rows of all tasks, after the stage. An interrupt cancels the stage.
 
-    Unless tasks are ``dealt``, each is a task of Spark. ``numbers`` are theirs in ``job``; None: from 0 on.
+    With ``dealt``, a Spark task may run several tasks. ``numbers`` are their numbers in ``job``, by default from 0.
     """
     slots = slots_of(spark) if dealt else None
     starts = range(len(tasks) + 1) if slots is None else shares([task.size for task in tasks], slots)
@@ -302,7 +302,7 @@ def stage_of(
 def told_by_partitions(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[str]], label: str
 ) -> list[str]:
-    """Run ``function`` on the rows of each partition of a user's DataFrame; return its results in their order.
+    """Run ``function`` on the rows of each partition of a user's DataFrame; return its results in partition order.
 
     The rows themselves are not returned. Raises the first error of ``function``, and ``SessionError`` if the stage
     failed.
@@ -320,7 +320,7 @@ def told_by_partitions(
 def _tell(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[str]], label: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the function of the stage. An error of ours becomes a row: Spark would retry work that cannot succeed."""
+    """Run the function of the stage. Our errors become rows, as Spark would retry work that cannot succeed."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -343,7 +343,7 @@ def _tell(
 
 
 def tries_of(spark: SparkSession) -> int:
-    """The number of tries that Spark makes at a task."""
+    """The number of times that Spark tries a task."""
     master = spark.conf.get("spark.master", None) or ""
     if is_local(master):
         match = re.search(r",\s*(\d+)\s*\]", master)
@@ -352,7 +352,7 @@ def tries_of(spark: SparkSession) -> int:
 
 
 def _labels(job: TaskJob, tasks: Sequence[Task], starts: Sequence[int], share: int) -> str:
-    """The input of the task that a worker ran when it died: of its share, what it had begun to write."""
+    """The inputs of the tasks that a dead worker may have run: those in its share that had begun, or else the share."""
     mine = tasks[starts[share] : starts[share + 1]]
     begun = job.begun()
     return " or ".join([task.label for task in mine if task.index in begun] or [task.label for task in mine])
@@ -369,21 +369,21 @@ def cores_of(spark: SparkSession) -> int | None:
 
 
 def slots_of(spark: SparkSession) -> int | None:
-    """The number of tasks that run at once, known for good in a session with its workers on this machine."""
+    """The number of tasks that run at once, or None unless Spark's workers are on this machine, where it is fixed."""
     cores = cores_of(spark)
     return cores if cores is not None and is_local(spark.sparkContext.master or "") else None
 
 
 @functools.cache
 def _parsed(schema: str) -> StructType:
-    """A schema as Spark's type; the JVM parses it, which is a round trip each time."""
+    """A schema as Spark's type, cached, as parsing takes a round trip to the JVM."""
     from pyspark.sql.types import StructType
 
     return cast("StructType", StructType.fromDDL(schema))
 
 
 def rows_of(spark: SparkSession, stage: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The rows of a stage, when it is done. An interrupt cancels it."""
+    """The rows of a stage, after its end. An interrupt cancels it."""
     with interruptible():
         table = _table_of(spark, stage)
     yield from table.to_batches()
@@ -409,7 +409,7 @@ def _table_of(spark: SparkSession, stage: DataFrame) -> pa.Table:
 def run_tasks(
     job: StageJob, starts: Sequence[int], numbers: Sequence[int] | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The body of the stage: run the tasks of the shares whose numbers come in."""
+    """The body of the stage: run the tasks of the shares with the received numbers."""
     for batch in batches:
         for share in batch.column(0).to_pylist():
             for index in range(starts[share], starts[share + 1]):
@@ -426,9 +426,9 @@ def _spare_modules() -> None:
 
 
 def _session_error(error: Exception) -> SessionError:
-    """A short error for whatever Spark raised; the Java trace stays in its cause.
+    """A short error for any error of Spark; the Java trace stays in its cause.
 
-    One of the interpreter that workers are started as, or of the application as a whole, is of no input: it is a
+    An error of the workers' interpreter or the whole application does not concern an input: it is a
     ``SessionStartError``.
     """
     text = str(error)
@@ -478,7 +478,7 @@ _OF_CODES: Final = {
 
 
 def _loss_hint(reason: str) -> str:
-    """The hint on a reason for which Spark lost an executor.
+    """The hint for the reason why Spark lost an executor.
 
     >>> _loss_hint("Command exited with code 137")[:18]
     'It was killed, pro'
@@ -499,7 +499,7 @@ _LONGEST: Final = 300
 
 
 def _reason(text: str) -> str:
-    """The line of a Java trace that says why, without the names of Java's classes.
+    """The line of a Java trace with the reason, without Java class names.
 
     >>> _reason("An error occurred while calling o5.x.\\n: a.b.SparkException: Exception thrown in awaitResult:\\n"
     ...     "\\tat x\\nCaused by: java.io.IOException: Stream is corrupted")
@@ -515,7 +515,7 @@ def _reason(text: str) -> str:
 
 
 def _missing_hint(module: str) -> str:
-    """The hint on a module that workers cannot import."""
+    """The hint for a module that workers cannot import."""
     here = sys.modules.get(module.partition(".")[0])
     places = list(getattr(here, "__path__", ())) or [getattr(here, "__file__", None) or ""]
     folder = next((str(Path(place).parent) for place in places if place), None)
@@ -532,17 +532,17 @@ def _missing_hint(module: str) -> str:
 
 _MOST: Final = 4
 _MOST_BYTES: Final = 256 * MIB
-"""What one Spark task may hold: all of it is done again when its worker dies."""
+"""The most source bytes of one Spark task: if its worker dies, all of it is repeated."""
 
 _LATER: Final = 8
-"""Shares that each slot may still get after one: bytes do not tell how long a task takes, and a slot that has several
-long ones must not be waited for."""
+"""A share has at most 1/8 of the remaining tasks per slot: bytes do not determine a task's duration, and the run should
+not wait for one slot with several long tasks."""
 
 
 def shares(sizes: Sequence[int], slots: int) -> list[int]:
-    """The bounds of the shares of neighbouring tasks, for ``slots`` that run at once.
+    """The bounds of shares of neighbouring tasks, for ``slots`` concurrent ones.
 
-    ``sizes`` are those of the tasks, in source bytes.
+    ``sizes`` are the tasks' source bytes.
 
     >>> shares([20 << 20] * 40, 2)[:8]
     [0, 2, 4, 6, 8, 10, 11, 12]

@@ -1,7 +1,7 @@
 """A stage: a body that runs for numbered tasks, inline or as one ``mapInArrow`` stage; executors, and quarantine.
 
-What is the same for all tasks, whatever they do, is here: their context, retries, the decisive failure, warnings,
-quarantine, durations, progress, interruption.
+This module has the common parts of all tasks: context, retries, the decisive failure, warnings, quarantine, durations,
+progress, interruption.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ SCHEMA = pa.schema(
         ("chunk", pa.large_binary()),
     ]
 )
-"""One row per chunk; ``chunk`` is it as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
+"""One row per chunk; ``chunk`` has the chunk as an Arrow IPC stream, for :meth:`Chunk.from_record_batch`."""
 
 _REPAIR = "Nothing was committed. Choose another table, or repair this one."
 
 Row = tuple[str, dict[str, Any]]
-"""The path of a table, and a row of it."""
+"""The path of a table, and a row for it."""
 
 
 class Quarantined(list[Row]):
@@ -104,7 +104,7 @@ def _row(chunk: Chunk, error: ChunkmillError) -> dict[str, Any]:
 
 
 def rows_as_bytes(rows: Sequence[Row]) -> bytes:
-    """Return a task's rows as the file that stays beside its part until the run has succeeded."""
+    """Return a task's rows as a file, which is kept next to the task's part until the run has succeeded."""
     tables = pa.array([table for table, _ in rows], pa.string())
     batch = pa.RecordBatch.from_pylist([row for _, row in rows], schema=SCHEMA).append_column("table", tables)
     sink = pa.BufferOutputStream()
@@ -114,7 +114,7 @@ def rows_as_bytes(rows: Sequence[Row]) -> bytes:
 
 
 def rows_from_bytes(data: bytes) -> list[Row]:
-    """The rows in such a file."""
+    """The inverse of :func:`rows_as_bytes`."""
     rows = pa.ipc.open_file(pa.py_buffer(data)).read_all().to_pylist()
     return [(row.pop("table"), row) for row in rows]
 
@@ -130,19 +130,19 @@ EXECUTORS: Final = ("auto", "inline", "spark")
 
 _START_SECONDS: Final = 2.5
 _RUNNING_SECONDS: Final = 0.2
-"""Seconds until the first task begins where Spark has to be started, and where it runs already (2 cores)."""
+"""Seconds until the first task begins if Spark must be started, and if it runs already (2 cores)."""
 
 _BYTES_A_SECOND: Final = 25_000_000
 _OWN_BYTES_A_SECOND: Final = 5_000_000
-"""Bytes of input that this process reads and writes in a second, at least, and with functions of the user's own.
+"""The least input, in bytes, that this process converts in a second, without and with the user's own functions.
 
-A mixture of ROS messages takes 60 MB/s of a core; less is reckoned with, as Spark has several of them.
+One core converts 60 MB/s of mixed ROS messages; the estimate is lower, as Spark uses several cores.
 """
 
 _QUERIED_BYTES_A_SECOND: Final = 300_000_000
-"""Bytes of chunks that this process makes rows of in a second.
+"""Bytes of chunks that this process converts to rows in a second.
 
-Numbers of one long segment: 180 MB/s, of several 320 MB/s, and by Spark 320 MB/s, which takes them longer to begin (2
+Measured with numbers: 180 MB/s for one long segment, 320 MB/s for several; Spark 320 MB/s, after a later start (2
 cores).
 """
 
@@ -209,7 +209,7 @@ def _has_session() -> bool:
 
 
 Progress = ProgressListener | bool | None
-"""Who is told how a run goes: a listener, a bar (True), nobody (False); None is a bar where somebody watches."""
+"""The receiver of a run's progress: a listener, a bar (True), none (False); None is a bar in interactive sessions."""
 
 
 @contextlib.contextmanager
@@ -276,7 +276,7 @@ class TaskRun:
             self.folder.put(name, data, durable=False)
 
     def tell(self, amount: int) -> None:
-        """Report how much of the task's size is done, for progress listeners."""
+        """Report the finished amount of the task's size, for progress listeners."""
         self.folder.put(f"{self.name}{AMOUNT_SUFFIX}", str(amount).encode(), durable=False)
 
 
@@ -297,7 +297,7 @@ class Body(ABC):
         """
 
     def quick_tasks(self) -> Sequence[int]:
-        """Return the tasks that take the driver less time than a request to a worker; by default none."""
+        """Return the tasks that the driver runs faster than a request to a worker takes; by default none."""
         return ()
 
     def quick(self, task: TaskRun) -> dict[str, Any] | None:  # noqa: ARG002
@@ -385,7 +385,7 @@ class TaskRunner:
             if outcome is None:
                 return None
             self._close(task, outcome, measured)
-        except Exception:  # noqa: BLE001 - it is reported, or tried again, by who runs the task then
+        except Exception:  # noqa: BLE001 - the caller reports it, or retries the task
             return None
         return task.rows.batch()
 
@@ -393,7 +393,7 @@ class TaskRunner:
         return TaskRun(index, f"{index:06d}-{secrets.token_hex(4)}", self.folder, RowWriter(index))
 
     def _close(self, task: TaskRun, outcome: Mapping[str, Any], measured: _Measured) -> None:
-        """Say that the task is done: to who watches the folder, and to the driver."""
+        """Report the end of the task in the folder, for progress, and to the driver."""
         if self._staging is not None:
             done = {"task": task.index, **{name: outcome.get(name, 0) for name in ("chunks", "bytes")}}
             with writing(self.destination or self.folder):
@@ -409,7 +409,7 @@ class TaskRunner:
 
 
 def _recording(steps: Generator[T, None, R], caught: list[warnings.WarningMessage]) -> Generator[T, None, R]:
-    """Take steps, and add what each warns of to ``caught``. Between two, the process's filters are as before."""
+    """Yield the steps, and add their warnings to ``caught``. Between steps, the process's warning filters apply."""
     with contextlib.closing(steps):
         while True:
             with warnings.catch_warnings(record=True) as warned:
@@ -445,7 +445,7 @@ class _Measured:
 
 
 def may_pass(error: BaseException, tries: int) -> bool:
-    """Return whether a task that raised this is worth another try, and gets one of ``tries`` (0: nobody knows)."""
+    """Return whether a retry of a task may help after this error, and is left among ``tries`` (0: unknown)."""
     return is_transient(error) and not (tries and tries_before() + 1 >= tries)
 
 
@@ -479,7 +479,7 @@ class Stage:
 
         spark = running_session(options.master, options.conf)
         slots = slots_of(spark)
-        # with separate groups, one with a transient failure is run again alone
+        # with separate groups, a group with a transient failure is run again alone
         runner = TaskRunner(self.body, folder, self.destination, self.groups, 0 if self.groups else tries_of(spark))
         done = {} if slots is None else runner.quick(slots)
         if not done:
@@ -499,7 +499,7 @@ def check(ran: Ran, staging: Staging) -> None:
 
 
 def settle(staging: Staging, notes: Iterable[Note]) -> None:
-    """Append what the run's tasks quarantined to its tables."""
+    """Append the rows that the run's tasks quarantined to their tables."""
     files = [note.data["file"] for note in notes if note.kind == "quarantine"]
     if files:
         append_rows([row for file in files for row in rows_from_bytes(staging.folder.get(file))])
@@ -521,7 +521,7 @@ def warn_of(notes: Sequence[Note], shown: set[str]) -> None:
 
 
 def check_closed(ran: Ran) -> None:
-    """Every task must have closed, once, with as many chunks as came; raises ``SessionError``."""
+    """Check that every task reported its end, and that all its chunks arrived. Raises ``SessionError``."""
     closed = {n.task: n.data["chunks"] for n in ran.notes if n.kind == "task"}
     came: dict[int, int] = dict.fromkeys(closed, 0)
     came.update(

@@ -1,4 +1,4 @@
-"""The work of an executor: tasks that give pieces in order, and the rows by which their results travel."""
+"""The work of an executor: tasks that yield pieces in order, and the rows with their results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .small_chunks import SmallChunks
 T = TypeVar("T")
 
 Piece = Chunk | RunRows
-"""What comes of a task: a chunk, or messages of RRDs that nothing looks into."""
+"""An output of a task: a chunk, or unread messages of RRDs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +168,14 @@ class Packed(Sequence[T]):
 
 
 def spark_serializer() -> Any:
-    """The pickler with which Spark packs the functions of its own stages."""
+    """The pickler that Spark uses for the functions of its stages."""
     from pyspark.serializers import CloudPickleSerializer
 
     return CloudPickleSerializer()  # type: ignore[no-untyped-call]
 
 
 class JoinedWork(Work):
-    """Several works as one, with their tasks one after the other. Each work is pickled separately."""
+    """Several works as one, with consecutive tasks. Each work is pickled separately."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = Packed(works, at_once=1)
@@ -226,7 +226,7 @@ class JoinedWork(Work):
 
 
 SCHEMA: Final = pa.schema([("kind", pa.string()), ("task", pa.int32()), ("note", pa.string()), ("table", pa.binary())])
-"""``table`` is a chunk table as an Arrow IPC stream: so Spark's JVM sees bytes, and no row for each chunk."""
+"""``table`` is a chunk table as an Arrow IPC stream, so that Spark's JVM handles bytes instead of a row per chunk."""
 
 _SPARK_TYPES: Final = {
     pa.string(): "string",
@@ -238,7 +238,7 @@ _SPARK_TYPES: Final = {
 
 
 def spark_type(datatype: pa.DataType) -> str:
-    """Return the name that Spark has for a type of these columns.
+    """Return Spark's name for a type of these columns.
 
     >>> spark_type(pa.list_(pa.struct([("name", pa.string()), ("start", pa.int64())])))
     'array<struct<name:string,start:bigint>>'
@@ -285,7 +285,7 @@ class RowWriter:
         self._stretches: list[list[int]] = []
 
     def add(self, entry: ChunkEntry, part: str) -> Iterator[pa.RecordBatch]:
-        """Add a chunk in ``part``; gives a batch whenever one is full."""
+        """Add a chunk in ``part``; yield each full batch."""
         if part != self._part:
             self._close_table()
             self._part = part
@@ -302,11 +302,11 @@ class RowWriter:
         self.note("small", {"part": part, **asdict(batch)})
 
     def skip(self) -> None:
-        """Leave out a position: that of a chunk in such a batch."""
+        """Skip a position, that of a chunk in such a batch."""
         self._position += 1
 
     def listing(self, table: ChunkTable, part: str) -> None:
-        """Add one row for all chunks of the task, which are in ``part`` one behind the other."""
+        """Add one row for all chunks of the task, which are consecutive in ``part``."""
         self.note("listing", {"part": part}, table)
 
     def note(self, kind: str, data: dict[str, Any], table: ChunkTable | None = None) -> None:
@@ -344,18 +344,18 @@ def parse_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[PartChunk], list
 
 
 def batch_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as a batch; what a row lacks is null."""
+    """Return rows as a batch; missing columns are null."""
     rows = list(rows)
     columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 PAYLOAD_LIMIT: Final = 64 * MIB
-"""A payload in a row stays below this many bytes: beyond it, Spark's way through the JVM is slow and frail."""
+"""The size limit of a payload in a row, in bytes: larger ones go through Spark's JVM slowly and unreliably."""
 
 
 class Column(NamedTuple):
-    """A column of a chunk frame: its type, and what it holds."""
+    """A column of a chunk frame: its type, and its meaning."""
 
     arrow: pa.DataType
     meaning: str
@@ -415,7 +415,7 @@ def ddl_of(columns: Sequence[str]) -> str:
 
 
 def frame_batch(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa.RecordBatch:
-    """Rows as a record batch of ``columns``; what a row lacks is null."""
+    """Rows as a record batch of ``columns``; missing values are null."""
     return batch_of(rows, pa.schema([(name, COLUMNS[name].arrow) for name in columns]))
 
 
@@ -457,9 +457,9 @@ def payload_rows(chunk: Chunk, place: Place | None) -> Iterator[dict[str, Any]]:
 
 
 def chunk_of_row(row: Mapping[str, Any]) -> Chunk:
-    """The chunk that a row points at, unread. With the header columns it has its header, else its first use reads it.
+    """The unread chunk that a row refers to; if the row lacks header columns, the first use reads the header.
 
-    Raises ``UsageError`` for a row that points nowhere, or has changed header columns.
+    Raises ``UsageError`` for a row that refers to no chunk, or has changed header columns.
     """
     path, offset, size = (row[name] for name in PLACE_COLUMNS)
     if path is None or offset is None or size is None or offset < 0 or size < 0:
@@ -531,7 +531,7 @@ def _header_of_row(row: Mapping[str, Any], types: tuple[pa.DataType, ...]) -> Ch
 
 
 def _checksum(row: Mapping[str, Any]) -> bytes:
-    """Return a checksum of the columns of a header, so that no changed one is written into a file unnoticed."""
+    """Return a checksum of a header's columns, which detects changed ones before they are written into a file."""
     values = [row[name] for name in HEADER_COLUMNS if name != "types"]
     return digest_of(json.dumps(values, sort_keys=True).encode())
 

@@ -1,4 +1,4 @@
-"""Chunks laid out as a profile asks: merged and split, columns apart by size, video by groups of pictures."""
+"""Chunk layouts by profile: chunks merged and split, columns separated by size, video in groups of pictures."""
 
 from . import video
 from .collect import ChunkReferences, EntityWork, chunks_by_task, collect_parts, run_laid_out, stored_size

@@ -1,9 +1,9 @@
-"""``collect``: a pipeline run into a store, compacted in two steps without a shuffle of payloads.
+"""``collect``: run a pipeline into a store, compacted in two steps without a shuffle of payloads.
 
-First the pipeline runs into parts; what it only passes on stays where it is, and what a task makes is laid out there
-as the profile says. Then, entity by entity, the rest is read by reference and laid out: of a task's own chunks only the
-last of each kind, which may have room for rows of the next task. Those that stay as they are keep their compressed
-bytes. A recording that fits into one split takes both steps in one task.
+First the pipeline runs into parts: chunks that only pass through stay at their source, and each task lays out the
+chunks it makes by the profile. Then the rest is read by reference and laid out, entity by entity. Of a task's own
+chunks, these are only the last of each kind, which may have room for rows of the next task. Unchanged chunks keep their
+compressed bytes. A recording that fits into one split takes both steps in one task.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ from .profile import OptimizationProfile, Settings
 from .video import is_of_video, rebatch_video, video_groups
 
 WHOLE_ENTITY: Final = 32 * MIB
-"""Compressed bytes of an entity up to which it is laid out at once, in memory."""
+"""Entities of up to this many compressed bytes are laid out at once, in memory."""
 
 _CHUNK_BYTES: Final = 128 * 1024
-"""What a chunk costs beside its bytes: as much as this many of them."""
+"""The cost of a chunk in addition to its bytes, in bytes."""
 
 _TASK_BYTES: Final = (32 * MIB, 320 * MIB)
-"""The least and about the most that a task costs: it takes some hundredths of a second before it begins."""
+"""The least and about the greatest cost of a task: each takes some hundredths of a second to begin."""
 
 _GAP: Final = 1024
-"""Bytes between two chunks that are read with them rather than left out: less than a read of its own costs."""
+"""Gaps of up to this many bytes between chunks are read, too: that is faster than a separate read."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -134,7 +134,7 @@ class ChunkReferences:
                 )
                 try:
                     data = Chunk.lazy(None, payload).data
-                    if self.store is None:  # others made the footer that says what can be left unread
+                    if self.store is None:  # other programs wrote the footer that allows skipping
                         self._check(row, data, paths[at], offset)
                 except ReadError as error:
                     error.message += f", in chunk {chunk_id.hex()} of {entities[entity]}"
@@ -155,10 +155,10 @@ class ChunkReferences:
         return ToldChunks(self.table)
 
     def _places(self, rows: Integers) -> Iterable[tuple[Any, ...]]:
-        """The entity, part, offset, size, id and digest of chunks, and the bytes that they expand to."""
+        """The entity, part, offset, size, id, digest and uncompressed size of chunks."""
         if len(rows) <= _FEW:
             return map(self._place, rows.tolist())
-        if len(self.table) <= _SMALL:  # to take rows of a table costs as much as to read ten chunks
+        if len(self.table) <= _SMALL:  # taking rows of a table costs as much as reading ten chunks
             places = self._all_places
             return [places[row] for row in rows.tolist()]
         return self._places_in(self.table.take(rows))
@@ -185,15 +185,15 @@ class ChunkReferences:
 
 
 _SMALL: Final = 1024
-"""Chunks of a layer whose places are kept once they were asked for."""
+"""For layers of up to this many chunks, the chunks' places are kept after first use."""
 _FEW: Final = 2
-"""Chunks that are looked up one by one: a query of many segments mostly needs one of each."""
+"""Up to this many chunks are looked up one by one: a query of many segments mostly needs one of each."""
 
 _RECENT: Final = Recent[ChunkData]()
 
 
 def run_ends(places: Sequence[tuple[int, int, int]]) -> list[int]:
-    """The ends of the runs that pieces belong to, of which they are read in one go: part, offset and size of each.
+    """For each piece (part, offset, size), the end of its run of close pieces, which are read together.
 
     >>> run_ends([(0, 100, 50), (0, 166, 50), (0, 9000, 10), (1, 9010, 10)])
     [216, 216, 9010, 9020]
@@ -214,7 +214,7 @@ class EntityWork(Work):
 
     A task has all chunks of one or more entities. Its memory is limited by :data:`WHOLE_ENTITY`.
 
-    Order: the most expensive entities first, whatever the number of tasks.
+    Order: the most expensive entities first, independent of the number of tasks.
     """
 
     groups: tuple[tuple[ChunkReferences, ...], ...]
@@ -263,7 +263,7 @@ class EntityWork(Work):
 
     @property
     def later(self) -> RunIds:
-        """The ids of what is made of the chunks."""
+        """The ids for later work on the chunks."""
         return self.ids.after(len(self.groups))
 
     def source_paths(self) -> set[str]:
@@ -272,7 +272,7 @@ class EntityWork(Work):
 
 
 def _costs(references: Iterable[ChunkReferences]) -> dict[str, int]:
-    """The costs of laying out each entity, in bytes; those that cost most first."""
+    """The costs of laying out each entity, in bytes, largest first."""
     costs: dict[str, int] = {}
     for some in references:
         codes, paths = some.table.entity_codes
@@ -283,10 +283,10 @@ def _costs(references: Iterable[ChunkReferences]) -> dict[str, int]:
 
 
 def _grouped(costs: dict[str, int]) -> dict[str, int]:
-    """The number of the task of each entity, in their order.
+    """The task number of each entity, in the order of ``costs``.
 
-    Tasks cost about the same, and there are two for each core of a machine. Entities that cost about the same come
-    together: memory that one has left then fits the next.
+    Tasks have about the same cost, and there are up to two for each core. Entities of similar cost share a task: memory
+    that one entity freed then fits the next.
     """
     least, most = _TASK_BYTES
     total = sum(costs.values())
@@ -309,7 +309,7 @@ def stored_size(chunk: Chunk) -> int:
 
 
 _FULL: Final = 7 / 8
-"""The part of a threshold from which on a chunk is not laid out again to take up rows of the next task."""
+"""Chunks above this share of a threshold are full: they do not take up rows of the next task."""
 
 
 @dataclass
@@ -321,7 +321,7 @@ class _Entity:
     rest: list[Chunk] = field(default_factory=list)
 
     def add(self, chunks: Sequence[tuple[Chunk, int]], profile: OptimizationProfile | None, are_laid_out: bool) -> None:
-        """Take in chunks of one part, each with its uncompressed size."""
+        """Add chunks of one part, each with its uncompressed size."""
         settings = Settings.of(profile)
         if not are_laid_out or (settings.gop_batching and any(is_of_video(c.header) for c, _ in chunks)):
             self.rest += [chunk for chunk, _ in chunks]
@@ -338,7 +338,7 @@ class _Entity:
             (self.finished if is_full else self.open).append(chunk)
 
     def laid_out(self, profile: OptimizationProfile | None) -> Iterator[Chunk]:
-        """All chunks: those that are open are joined where no finished one begins between them."""
+        """All chunks; open ones are joined unless a finished chunk begins between them."""
         if self.rest:
             yield from laid_out([*self.finished, *self.open, *self.rest], profile)
             return
@@ -357,10 +357,10 @@ def _start(chunk: Chunk) -> tuple[str, int]:
 
 
 def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> Iterator[Chunk]:
-    """The chunks of one entity as ``profile`` wants them.
+    """The chunks of one entity, laid out by ``profile``.
 
-    An entity too large to be held at once is compacted as it passes, and a video stream in it laid out by its groups of
-    pictures straight from where it lies.
+    An entity too large for memory is compacted as a stream; its video stream is laid out by groups of pictures directly
+    from its source.
     """
     if sum(map(stored_size, entity)) <= WHOLE_ENTITY:
         yield from optimised(map(_unloaded, entity), profile)
@@ -380,13 +380,13 @@ def laid_out(entity: Sequence[Chunk], profile: OptimizationProfile | None) -> It
 
 
 def _unloaded(chunk: Chunk) -> Chunk:
-    """Return the same chunk in a new object: data loaded for the layout is freed with that."""
+    """Return the same chunk in a new object: data loaded for the layout is freed with that object."""
     return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)
 
 
 @dataclass(frozen=True)
 class WholeWork(Work):
-    """All tasks of a work in one, laid out by ``profile``: for what is small."""
+    """All tasks of a small work as one task, laid out by ``profile``."""
 
     work: Work
     profile: OptimizationProfile | None
@@ -403,22 +403,22 @@ class WholeWork(Work):
         return iter(optimised(chain.from_iterable(tasks), self.profile))
 
     def minter(self, index: int) -> Minter:
-        """The source of ids for the chunks that are laid out anew; those of the tasks have their own."""
+        """The source of ids for newly laid out chunks; the tasks' own chunks use the tasks' ids."""
         return self.work.later.task(index)
 
     @property
     def later(self) -> RunIds:
-        """The ids of what is made of the chunks."""
+        """The ids for later work on the chunks."""
         return self.work.later.after(1)
 
     def source_paths(self) -> set[str]:
-        """The files that are read."""
+        """The source files."""
         return self.work.source_paths()
 
 
 @dataclass(frozen=True)
 class SomeWork(Work):
-    """Some tasks of a work, by their numbers there."""
+    """Some tasks of a work, by their numbers in it."""
 
     work: Work
     chosen: tuple[int, ...]
@@ -439,19 +439,19 @@ class SomeWork(Work):
 
     @property
     def later(self) -> RunIds:
-        """The ids of what is made of the chunks."""
+        """The ids for later work on the chunks."""
         return self.work.later
 
     def source_paths(self) -> set[str]:
-        """The files that are read."""
+        """The source files."""
         return self.work.source_paths()
 
 
 @dataclass(frozen=True)
 class FirstStep(SomeWork):
-    """Some tasks of a work, each of which lays out what it makes itself by ``profile``.
+    """Some tasks of a work, each of which lays out the chunks it makes by ``profile``.
 
-    Others' chunks, static ones and video pass as they are: they need all of the recording.
+    Chunks from the source, static chunks and video pass unchanged: their layout needs the whole recording.
     """
 
     profile: OptimizationProfile | None
@@ -472,7 +472,7 @@ class FirstStep(SomeWork):
         yield from compactor.finish()
 
     def lays_out(self, header: ChunkHeader, minter: Minter) -> bool:
-        """Return True for a chunk that the task of ``minter`` made, and lays out."""
+        """Return True for a chunk that the task of ``minter`` made, and must lay out."""
         if header.is_static or int.from_bytes(header.chunk_id[:8], "big") != minter.stamp:
             return False
         return self.profile is None or not self.profile.gop_batching or not is_of_video(header)
@@ -515,9 +515,7 @@ def collect_parts(
 def found_chunks(
     work: Work, profile: OptimizationProfile | None, store: StoreEntry, staging: Staging, options: RunOptions
 ) -> list[ChunkReferences]:
-    """Find the chunks of ``work``, in its order, as its tasks laid them out by ``profile``; see
-    :func:`chunks_by_task`.
-    """
+    """Return the chunks of ``work``, in order, as tasks laid them out by ``profile``; see :func:`chunks_by_task`."""
     first = partial(FirstStep, profile=profile)
     by_task = chunks_by_task(work, (store,) * len(work.tasks), staging, options, first)
     minters = map(work.minter, range(len(by_task)))
@@ -552,7 +550,7 @@ def chunks_by_task(
 
 
 def _apart(part: ChunkReferences, minters: Iterable[Minter]) -> Iterator[ChunkReferences]:
-    """The chunks of a part: those that the tasks of ``minters`` laid out, and the others."""
+    """Divide the chunks of a part into those that the tasks of ``minters`` laid out, and the others."""
     own = np.array([m.stamp for m in minters if m.stamp is not None], dtype=np.uint64)
     is_own = np.isin(stamps_of(part.table.chunk_ids), own) & ~part.table.is_static
     if not is_own.any():
@@ -564,7 +562,7 @@ def _apart(part: ChunkReferences, minters: Iterable[Minter]) -> Iterator[ChunkRe
 
 
 def _at_source(run: Run | None) -> ChunkReferences | None:
-    """Return the chunks of a run at their source, or None if they have none to refer to."""
+    """Return the chunks of a run at their source, or None if there is no source to refer to."""
     if isinstance(run, VerifiedRun):
         return ChunkReferences(run.table, store=run.store)
     return ChunkReferences.of(run.path, run.version, run.table) if isinstance(run, FileRun) else None

@@ -1,7 +1,7 @@
-"""The chunks of a store as they come in: looked at, split, merged with their neighbours in time; static data apart.
+"""Insertion of chunks into a store: split, merged with their neighbours in time; static data separate.
 
-Which chunk provides a static component, and which nobody needs any more, is decided on facts small enough to travel
-without their chunk, so that a store over many parts decides like one in memory.
+Small facts, passed without their chunks, decide which chunk provides a static component and which are unneeded. So a
+store over many parts decides like one in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = tuple[str, str, TimelineKind, str]
 
 
 class _Starts:
-    """Chunks by the time at which one component begins on one timeline."""
+    """Chunks by the first time of a component on a timeline."""
 
     __slots__ = ("buckets", "times")
 
@@ -55,17 +55,17 @@ class Neighbours:
         self._indexes: dict[Key, _Starts] = {}
 
     def add(self, chunk: Pending) -> None:
-        """Take ``chunk`` into the indexes of its components."""
+        """Add ``chunk`` to the indexes of its components."""
         for key, (start, _) in _spans(chunk.extent):
             self._of(key).add(start, chunk)
 
     def remove(self, chunk: Pending) -> None:
-        """Take ``chunk`` out of them."""
+        """Remove ``chunk`` from the indexes."""
         for key, (start, _) in _spans(chunk.extent):
             self._indexes[key].remove(start, chunk)
 
     def moved(self, chunk: Pending, before: MergeCandidate) -> None:
-        """``chunk``, which had the extent ``before``, has grown: indexes change where it begins elsewhere."""
+        """Update indexes in which ``chunk``, grown from the extent ``before``, has another start."""
         old_starts = {key: start for key, (start, _) in _spans(before)}
         for key, (start, _) in _spans(chunk.extent):
             old = old_starts.get(key)
@@ -77,7 +77,7 @@ class Neighbours:
             index.add(start, chunk)
 
     def of(self, extent: MergeCandidate) -> Iterator[tuple[Pending, int]]:
-        """The nearest chunks on each timeline and component, each with how much it counts (2 for an equal start)."""
+        """The nearest chunks on each timeline and component, each with a weight (2 for an equal start, else 1)."""
         for key, (start, end) in _spans(extent):
             index = self._indexes.get(key)
             if index is None:
@@ -95,7 +95,7 @@ class Neighbours:
                 yield chunk, 2
 
     def last_before(self, extent: MergeCandidate) -> Pending | None:
-        """The chunk that begins last of all on each timeline and component, before ``extent`` does, if it is one."""
+        """The chunk that begins last on all timelines and components, before ``extent``, or None if these differ."""
         last: Pending | None = None
         for key, (start, _) in _spans(extent):
             index = self._indexes.get(key)
@@ -127,9 +127,9 @@ _KEPT = frozenset(("Transform3D", "Pinhole"))
 
 
 class StaticFacts(NamedTuple):
-    """The components that a static chunk provides: for each with a value, the largest row id of a row that has one.
+    """A static chunk's components with a value, each with the largest row id of its rows with a value.
 
-    ``replaceable`` is False for a chunk that stays whatever comes after it.
+    ``replaceable`` is False for a chunk that is never dropped.
     """
 
     chunk_id: bytes
@@ -147,9 +147,9 @@ class StaticRegister:
         self._replaceable: dict[bytes, bool] = {}
 
     def add(self, facts: StaticFacts) -> list[bytes]:
-        """Note a chunk; gives the ids of the chunks it has overwritten whole, which the store drops.
+        """Add a chunk; return the ids of the chunks that it overwrote completely, which the store drops.
 
-        A chunk is overwritten when, for every component it provided, a later inserted one holds a larger row id.
+        A chunk is overwritten if later chunks have larger row ids for all components that it provided.
         """
         self._replaceable[facts.chunk_id] = facts.replaceable
         overtaken = []
@@ -182,7 +182,7 @@ def static_facts(chunk: Chunk) -> StaticFacts:
 
 
 def _last_value(values: pa.ListArray) -> int | None:
-    """The last row that is not null."""
+    """The last non-null row, or None."""
     if not values.null_count:
         return len(values) - 1
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -194,22 +194,22 @@ def _is_kept(descriptor: ComponentDescriptor) -> bool:
 
 
 ADDING: Final = "Failed to add chunk to store: "
-"""How the message begins when a stream is collected; a store made of chunks at hand fails without it."""
+"""The beginning of error messages in collecting a stream; stores made from existing chunks omit it."""
 
 _FEWEST_JOINED: Final = 8
-"""Chunks of a run that are worth it."""
+"""The smallest run of chunks worth merging at once."""
 
 _SMALL_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = (4096, 16 * MIB)
-"""Chunks, and their bytes."""
+"""The limits for waiting chunks: their number and bytes."""
 
 
 class ChunkInserter:
     """A container of chunks with Rerun's rules of insertion.
 
-    Chunks without rows or components, and chunks inserted before, are passed over. Temporal chunks above the
-    thresholds are split; others merge with the nearest chunk in time that is compatible (a tie goes to the smallest
-    chunk id). A static chunk drops those that it overwrites whole. Merging copies no rows before :meth:`chunks`.
+    Chunks without rows or components, and chunks inserted before, are skipped. Temporal chunks above the thresholds are
+    split; others merge with the nearest compatible chunk in time (a tie goes to the smallest chunk id). A static chunk
+    drops those that it overwrites completely. Rows of merged chunks are only copied in :meth:`chunks`.
     """
 
     def __init__(self, settings: Settings = INERT) -> None:
@@ -225,7 +225,7 @@ class ChunkInserter:
         return len(self.pending)
 
     def insert(self, chunk: Chunk) -> None:
-        """Take in one chunk.
+        """Insert one chunk.
 
         Raises :class:`ReadError` when its row ids do not ascend.
         """
@@ -233,7 +233,7 @@ class ChunkInserter:
             self.adopt(Pending(chunk))
 
     def insert_all(self, chunks: Iterable[Chunk]) -> None:
-        """Take in chunks in order, each as :meth:`insert` does; small ones of one entity and shape many at once.
+        """Insert chunks in order, each like :meth:`insert`; many small ones of one entity and shape at once.
 
         20,000 of one row take 0.3 s of processor time instead of 1.8 (``benchmarks/bench_small_chunks.py``).
         """
@@ -248,7 +248,7 @@ class ChunkInserter:
         self._insert_runs(small)
 
     def adopt(self, incoming: Pending) -> None:
-        """Take in a chunk of another store; its sizes and ranges are known and not measured again."""
+        """Insert a chunk of another store; its known sizes and ranges are not measured again."""
         if incoming.is_static:
             self._insert_static(incoming)
         elif self.settings == INERT:
@@ -260,14 +260,14 @@ class ChunkInserter:
                 self._insert_temporal(piece)
 
     def remove(self, chunk: Pending) -> None:
-        """Take a temporal chunk out; its id stays known."""
+        """Remove a temporal chunk; its id stays known."""
         del self.pending[chunk.chunk_id]
         self.size -= chunk.extent.size
         if not chunk.frozen:
             self._neighbours.remove(chunk)
 
     def replace(self, old: Iterable[Pending], new: Iterable[Pending]) -> None:
-        """Take temporal chunks out, and others with their rows in; these neither merge nor are split."""
+        """Replace temporal chunks by others with the same rows, which are neither merged nor split."""
         for chunk in old:
             self.remove(chunk)
         for chunk in new:
@@ -278,7 +278,7 @@ class ChunkInserter:
         return [self.pending[chunk_id] for chunk_id in sorted(self.pending)]
 
     def chunks(self) -> list[Chunk]:
-        """All chunks by ascending chunk id, merged ones joined now; a chunk that was not touched is the one given."""
+        """All chunks by ascending chunk id. Merged ones are joined now; unchanged ones are the inserted objects."""
         return [chunk for pending in self.in_order() for chunk in pending.chunks()]
 
     def _is_new(self, chunk: Chunk) -> bool:
@@ -297,9 +297,9 @@ class ChunkInserter:
             self._insert_run(run)
 
     def _insert_run(self, run: Sequence[Chunk]) -> None:
-        """Insert chunks of one entity and shape, if their merges are clear without a look at each.
+        """Insert chunks of one entity and shape, many at once if their merges are the same as one by one.
 
-        A chunk merges with the open one before it in time, with nothing else near, while the thresholds allow.
+        That is so if each merges with the open chunk before it, within the thresholds, and no other chunk is near.
         """
         at = 0
         while at < len(run):
@@ -313,7 +313,7 @@ class ChunkInserter:
                 some = some[: len(some) // 2]
 
     def _insert_one(self, chunk: Chunk) -> Pending | None:
-        """Insert a chunk; gives the open chunk that has its rows then, if it was not split."""
+        """Insert a chunk; return the open chunk that then has its rows, or None if it was split."""
         pending = Pending(chunk)
         if pending.frozen:
             self._add(pending)
@@ -323,7 +323,7 @@ class ChunkInserter:
         return into[0] if len(into) == 1 and not into[0].frozen else None
 
     def _most_joined(self, extent: MergeCandidate, run: Sequence[Chunk], at: int) -> int:
-        """The number of chunks of a run, from one on, whose rows fit into an open chunk beside its own."""
+        """The number of a run's chunks from ``at`` on whose rows fit into an open chunk with ``extent``."""
         rows, size = self.settings.row_limit(extent.ascending) - extent.num_rows, self.settings.max_bytes - extent.size
         for number, chunk in enumerate(run[at:]):
             rows -= chunk.data.num_rows
@@ -333,7 +333,7 @@ class ChunkInserter:
         return len(run) - at
 
     def _merged_at_once(self, some: Sequence[Chunk]) -> bool:
-        """Merge chunks with the open one before them, if that is what happens to each of them; tell whether it did."""
+        """Merge chunks with the open one before them, if inserting each would do so; return whether it did."""
         joined = _joined_run(some)
         partner = None if joined is None else self._neighbours.last_before(joined.extent)
         if joined is None or partner is None or not partner.extent.is_continued_by(joined.extent):
@@ -344,7 +344,7 @@ class ChunkInserter:
         return True
 
     def _has_room(self, extent: MergeCandidate, run: MergeCandidate) -> bool:
-        """Return True if a chunk stays below the thresholds when those of a run are merged into it one by one."""
+        """Return True if a chunk stays below the thresholds when a run's chunks are merged into it one by one."""
         whole, settings = extent.joined(run), self.settings
         rows = min(settings.max_rows, settings.row_limit(extent.ascending))
         return whole.size + run.overhead <= settings.max_bytes and whole.num_rows <= rows
@@ -364,7 +364,7 @@ class ChunkInserter:
                 yield Pending(Chunk.from_data(data), extent_of(data, columns), piece=True)
 
     def _insert_temporal(self, incoming: Pending) -> Pending:
-        """Take in a temporal chunk; gives the one that has its rows then."""
+        """Insert a temporal chunk; return the chunk that then has its rows."""
         partner = None if incoming.frozen else self._elect(incoming)
         if partner is None:
             self._add(incoming)
@@ -381,7 +381,7 @@ class ChunkInserter:
         self.size += partner.extent.size - before.size
 
     def _elect(self, incoming: Pending) -> Pending | None:
-        """The chunk to merge ``incoming`` with."""
+        """The chunk to merge ``incoming`` with, or None."""
         extent, settings = incoming.extent, self.settings
         if extent.size > settings.max_bytes or extent.num_rows > settings.row_limit(extent.ascending):
             return None
@@ -426,7 +426,7 @@ class ChunkInserter:
 
 
 def check_row_ids(chunk: Chunk, doing: str = ADDING) -> None:
-    """Raise :class:`ReadError`, its message begun with ``doing``, for a chunk whose row ids do not ascend."""
+    """Raise :class:`ReadError` for a chunk whose row ids do not ascend; the message begins with ``doing``."""
     if not chunk.data.ids_ascend:
         raise ReadError(
             f"{doing}Chunks must be sorted before insertion in the chunk store",
@@ -435,7 +435,7 @@ def check_row_ids(chunk: Chunk, doing: str = ADDING) -> None:
 
 
 class _SmallRuns:
-    """Chunks by entity, in order. They are taken out entity by entity, in the order of the last chunks of each."""
+    """Waiting chunks by entity, in order. Entities are taken out in the order of their last chunks."""
 
     def __init__(self) -> None:
         self._count = self._size = 0
@@ -447,7 +447,7 @@ class _SmallRuns:
         return self._count >= _MOST_WAITING[0] or self._size >= _MOST_WAITING[1]
 
     def takes(self, chunk: Chunk) -> bool:
-        """Keep a chunk if it is small and temporal, and a run can describe all of it."""
+        """Keep a chunk and return True if it is small and temporal, and a run can fully describe it."""
         data = chunk.data
         if not data.timelines or chunk.byte_size > _SMALL_BYTES:
             return False

@@ -1,4 +1,4 @@
-"""Chunks merged and split: several joined when somebody takes them out, one cut by rows, or by columns."""
+"""Merging and splitting of chunks: several are joined on output; one is split by rows or columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .profile import ColumnSize, MergeCandidate, RowSizes, Settings, column_size
 
 
 def merge_chunks(chunks: Sequence[Chunk], chunk_id: bytes | None = None) -> list[Chunk]:
-    """One chunk with the rows of all, in the order of their row ids, under another chunk id; row ids are kept.
+    """One chunk with all rows, in the order of their row ids, under another chunk id; row ids are kept.
 
-    All are of one entity, with the same timelines, and with the same datatype for each component they share. Where
-    Arrow can't hold them in one array (more than 2 GiB of values), they come back as they were.
+    All are of one entity, with the same timelines, and with the same datatype for each shared component. If Arrow can't
+    hold them in one array (more than 2 GiB of values), the given chunks are returned.
     """
     if len(chunks) == 1:
         return list(chunks)
@@ -30,7 +30,7 @@ def merge_chunks(chunks: Sequence[Chunk], chunk_id: bytes | None = None) -> list
 
 
 def concatenate(parts: Sequence[ChunkData], chunk_id: bytes) -> ChunkData:
-    """The rows of ``parts``, stably sorted by row id. Where descriptors of one component differ, the first counts."""
+    """The rows of ``parts``, stably sorted by row id. If descriptors of one component differ, the first is used."""
     first = parts[0]
     lines = [{t.name: t for t in part.timelines} for part in parts]
     data = ChunkData(
@@ -96,11 +96,11 @@ _clock = count()
 
 
 class Pending:
-    """A chunk of a store: one that was inserted as it was, or several that have been merged.
+    """A chunk of a store: an unchanged inserted one, or several merged ones.
 
-    Merging joins extents and remembers the parts; the rows are copied once, however many parts there are.
-    ``piece`` marks what came of a split, which merges with nothing in its store; ``is_ambiguous`` one of which two
-    columns claim one component, as merging could lose one; ``touched`` grows with every change.
+    Merging joins extents and remembers the parts; the rows are copied only once for all parts. ``piece`` marks a piece
+    of a split chunk, which never merges in its store; ``is_ambiguous`` marks a chunk with two columns of one component,
+    as merging could lose one; ``touched`` grows with every change.
     """
 
     __slots__ = ("_extent", "chunk_id", "is_ambiguous", "parts", "piece", "touched")
@@ -116,7 +116,7 @@ class Pending:
 
     @property
     def extent(self) -> MergeCandidate:
-        """Ranges and size; measured when it is first asked for."""
+        """Ranges and size, measured on first use."""
         if self._extent is None:
             self._extent = extent_of(self.parts[0].data)
         return self._extent
@@ -141,14 +141,14 @@ class Pending:
         return self.piece or self.is_ambiguous
 
     def copy(self) -> Pending:
-        """The same chunk for another store, where a piece is a chunk like others."""
+        """The same chunk for another store, in which a piece may merge like other chunks."""
         twin = object.__new__(Pending)
         twin.chunk_id, twin.parts, twin.piece = self.chunk_id, self.parts.copy(), False
         twin.touched, twin._extent, twin.is_ambiguous = self.touched, self._extent, self.is_ambiguous
         return twin
 
     def absorb(self, other: Pending) -> None:
-        """Take in the rows of ``other``, which is of no use afterwards; the chunk id is a fresh one."""
+        """Add the rows of ``other``, which must not be used afterwards, and take a fresh chunk id."""
         mine, theirs = self.extent, other.extent
         if theirs.first_row < mine.first_row:
             self._extent = theirs.joined(mine)
@@ -160,14 +160,14 @@ class Pending:
         self.touched = max(self.touched, other.touched)
 
     def chunks(self) -> list[Chunk]:
-        """The chunk as one, or its parts where Arrow can't hold them in one array."""
+        """The joined chunk, or its parts if Arrow can't hold them in one array."""
         if len(self.parts) > 1:
             self.parts = deque(merge_chunks(list(self.parts), self.chunk_id))
         return list(self.parts)
 
 
 def _joined(first: deque[Chunk], second: deque[Chunk]) -> deque[Chunk]:
-    """Both in order, at the cost of the shorter one."""
+    """Join both in order, by moving the items of the shorter one."""
     if len(first) >= len(second):
         first.extend(second)
         return first
@@ -193,9 +193,9 @@ def rows_per_piece(rows: int, size: int, ascending: bool, settings: Settings) ->
 
 
 def split_rows(data: ChunkData, settings: Settings) -> list[ChunkData]:
-    """``data`` in runs of rows that keep the thresholds, in row order, under fresh ids; itself if it keeps them.
+    """``data`` split into runs of rows within the thresholds, under fresh ids; ``data`` itself if it is within them.
 
-    A piece may still be larger than ``max_bytes`` where rows differ much in size.
+    A single row may still be larger than ``max_bytes``.
     """
     pieces = split_rows_sized(data, settings, RowSizes(data))
     return [piece for piece, _ in pieces]
@@ -210,7 +210,7 @@ def split_rows_sized(data: ChunkData, settings: Settings, sizes: RowSizes) -> li
 
 
 def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Settings) -> Iterator[tuple[int, int]]:
-    """The rows of each piece: cut again and again until nothing is above a threshold that a cut can help."""
+    """The rows of each piece: split repeatedly until no piece exceeds a threshold that a split can help."""
     size = sizes.bytes(start, end) if settings.max_bytes else 0
     step = rows_per_piece(end - start, size, _ascends(data, start, end), settings)
     if step is None:
@@ -219,7 +219,7 @@ def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Sett
     for first in range(start, end, step):
         last = min(first + step, end)
         if last - first > 1 and 0 < settings.max_bytes < sizes.bytes(first, last):
-            break  # rows differ in size: pieces of as many rows would leave crumbs
+            break  # rows differ in size: equal numbers of rows would give tiny pieces
     else:
         for first in range(start, end, step):
             yield from _runs(data, sizes, first, min(first + step, end), settings)
@@ -231,7 +231,7 @@ def _runs(data: ChunkData, sizes: RowSizes, start: int, end: int, settings: Sett
 
 
 def rows_that_fit(sizes: RowSizes, end: int, most: int, start: int = 0) -> int:
-    """The end of the longest run of rows from ``start`` on, at most to ``end``, that has at most ``most`` bytes."""
+    """The end of the longest run of rows from ``start``, up to ``end``, with at most ``most`` bytes."""
     low, high = start, end
     while low < high:
         middle = (low + high + 1) // 2
@@ -252,9 +252,9 @@ def _ascends(data: ChunkData, start: int, end: int) -> bool:
 
 
 def split_columns(data: ChunkData, ratio: float) -> list[ChunkData]:
-    """``data`` in chunks whose archetypes differ in size by less than ``ratio``; itself if they do already.
+    """``data`` split between archetypes, in order of size, that differ by ``ratio`` or more, or ``data`` itself.
 
-    Components of one archetype stay together, a component without one stands alone. Every piece has all the row ids
+    Components of one archetype stay together; a component without one counts as its own. Every piece has all row ids
     and times of ``data``, under a fresh chunk id.
     """
     if len(data.components) < 2:

@@ -1,6 +1,6 @@
-"""The passes that a profile asks for after the first: columns apart by size, more rounds, video by groups of pictures.
+"""The passes of a profile after the first: separate columns by size, insert again, lay out video by groups of pictures.
 
-Over a whole recording at once, or, by the :class:`Compactor`, as chunks pass through a task in bounded memory.
+They run over a whole recording at once, or in :class:`Compactor` on chunks that pass a task, in bounded memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .profile import OptimizationProfile, RowSizes, Settings, extent_of
 from .video import rebatch_videos
 
 BUDGET: Final = 64 * 1024 * 1024
-"""Bytes of open chunks that a :class:`Compactor` holds, unless told otherwise."""
+"""The default limit of a :class:`Compactor`'s open chunks, in bytes."""
 
 _LEAST_ROOM = 64
-"""Chunks with less than this part of their bytes free are full: a chunk is cut, and its rows copied, to fill one."""
+"""Chunks with less than 1/64 of their bytes free count as full: filling one splits a chunk and copies its rows."""
 
 
 def optimised(chunks: Iterable[Chunk], profile: OptimizationProfile | None = None) -> list[Chunk]:
@@ -38,9 +38,9 @@ def optimised(chunks: Iterable[Chunk], profile: OptimizationProfile | None = Non
 
 
 def converge(store: ChunkInserter) -> ChunkInserter:
-    """A store with the same rows: columns apart by size, then inserted anew as long as that leaves fewer chunks.
+    """A store with the same rows: columns separated by size, then chunks inserted again while their number shrinks.
 
-    What cuts left small then takes up rows of what follows, where that leaves fewer chunks.
+    Finally, chunks that splits left small take up rows of the next ones, if that leaves fewer chunks.
     """
     if store.settings.split_size_ratio is not None:
         store = _with_columns_apart(store, store.settings.split_size_ratio)
@@ -77,9 +77,9 @@ def _with_columns_apart(store: ChunkInserter, ratio: float) -> ChunkInserter:
 
 
 def _fill_up(store: ChunkInserter) -> None:
-    """Lay out neighbours anew, each full but the last, if that leaves fewer chunks.
+    """Lay out neighbours again, each full except the last, if that leaves fewer chunks.
 
-    A cut at a threshold leaves a rest that has no room in either neighbour, as those are full.
+    A split at a threshold leaves a small rest, which does not fit into its neighbours, as those are full.
     """
     entities: dict[str, list[Pending]] = defaultdict(list)
     for pending in store.pending.values():
@@ -95,7 +95,7 @@ def _fill_up(store: ChunkInserter) -> None:
 
 
 def _fewest(chunks: Sequence[Pending], settings: Settings) -> int:
-    """The fewest chunks that could hold the rows of all."""
+    """The smallest number of chunks that could hold all rows."""
     size, rows = (sum(p.extent.size for p in chunks), sum(p.extent.num_rows for p in chunks))
     if not settings.max_bytes or not settings.max_rows:
         return len(chunks)
@@ -120,7 +120,7 @@ def _runs(chunks: Iterable[Pending]) -> Iterator[list[Pending]]:
 
 
 def _filled(run: Iterable[Pending], settings: Settings) -> list[Pending]:
-    """The rows of a run in its order; every chunk but the last is full."""
+    """The rows of a run, in order; every chunk except the last is full."""
     out: list[Pending] = []
     for pending in run:
         rest: Pending | None = pending
@@ -132,7 +132,7 @@ def _filled(run: Iterable[Pending], settings: Settings) -> list[Pending]:
 
 
 def _topped_up(chunk: Pending, following: Pending, settings: Settings) -> Pending | None:
-    """Give ``chunk`` as many rows of ``following`` as fit; gives the rest."""
+    """Add as many rows of ``following`` to ``chunk`` as fit; return the rest, or None."""
     parts, total = following.chunks(), following.extent.num_rows
     if len(parts) > 1:
         return following
@@ -151,16 +151,16 @@ def _topped_up(chunk: Pending, following: Pending, settings: Settings) -> Pendin
 
 
 class Compactor:
-    """Merges and splits the chunks that pass, and gives back those that are finished.
+    """Merges and splits a stream of chunks, and returns the finished ones.
 
-    As long as all open chunks fit into ``budget`` bytes nothing is finished early, and :meth:`finish` gives exactly
-    the chunks of ``collect(optimize=profile)``. Beyond it, chunks that are at least half as large as the profile
-    allows are finished first, then those that have not grown for the longest time. No row is lost and none twice;
-    which chunks come is the same in every run.
+    While all open chunks fit into ``budget`` bytes, none is finished early, and :meth:`finish` returns exactly the
+    chunks of ``collect(optimize=profile)``. Beyond that, chunks that are at least half as large as the profile allows
+    are finished first, then those that have not grown for the longest time. No row is lost or repeated, and every run
+    gives the same chunks.
 
-    Static chunks pass at once: whether a newer one overwrites them only the whole store can say
-    (:class:`StaticRegister`). Video streams are compacted like everything; laying them out by groups of pictures is
-    for :func:`rebatch_video`, which needs the whole stream.
+    Static chunks are returned at once: only the whole store can decide whether newer ones overwrite them
+    (:class:`StaticRegister`). Video streams are compacted like other data; :func:`rebatch_video`, which needs the whole
+    stream, lays them out by groups of pictures.
     """
 
     def __init__(self, profile: OptimizationProfile | None = None, *, budget: int = BUDGET) -> None:
@@ -170,10 +170,10 @@ class Compactor:
         self._seen: set[bytes] = set()
 
     def add(self, chunk: Chunk) -> list[Chunk]:
-        """Take in a chunk; gives the chunks that are finished.
+        """Add a chunk; return finished chunks.
 
-        Chunks without rows or components, and those that were added before, are passed over. Raises
-        :class:`ReadError` when row ids do not ascend.
+        Chunks without rows or components, and those added before, are skipped. Raises :class:`ReadError` if row ids do
+        not ascend.
         """
         data = chunk.data
         if not data.num_rows or not data.components or data.chunk_id in self._seen:
@@ -187,7 +187,7 @@ class Compactor:
         return [_released(c) for c in ([chunk] if ratio is None else columns_apart(chunk, ratio))]
 
     def finish(self) -> list[Chunk]:
-        """The chunks that were still open, by ascending chunk id; the compactor is empty then."""
+        """Return the open chunks, by ascending chunk id, and empty the compactor."""
         store, self._store = converge(self._store), ChunkInserter(self._settings)
         return [_released(c) for c in store.chunks()]
 
@@ -209,5 +209,5 @@ class Compactor:
 
 
 def _released(chunk: Chunk) -> Chunk:
-    """Return an unchanged chunk without the columns that were loaded for a look."""
+    """Return a chunk; an unchanged one without the columns that were loaded to inspect it."""
     return chunk if chunk.payload is None else Chunk.lazy(chunk.header, chunk.payload)

@@ -1,4 +1,4 @@
-"""Optimization profiles, and the ranges and sizes of chunks on which they decide."""
+"""Optimization profiles, and the ranges and sizes of chunks on which their decisions depend."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Settings:
 
 
 INERT = Settings(0, 0, 0)
-"""Neither splits nor merges: the store that ``ChunkStore.from_chunks`` fills."""
+"""Settings that neither split nor merge, for ``ChunkStore.from_chunks``."""
 
 
 def _unsigned(name: str, value: Any) -> int:
@@ -138,10 +138,10 @@ def _real(name: str, value: Any) -> float:
 
 
 Bitmaps = list[tuple[int, bool]]
-"""The bits of each bitmap that the type can have, and whether the array has it."""
+"""For each bitmap of a type, its number of bits, and whether the array has it."""
 
 Measure = Callable[[int, int, Bitmaps], int]
-"""Whole bytes of the rows from one (inclusive) to another (exclusive); bitmaps are added to the list."""
+"""Returns the bytes of rows from one (inclusive) to another (exclusive) without bitmaps, which it adds to the list."""
 
 _Buffers = Iterator[Any]
 
@@ -149,13 +149,13 @@ _Buffers = Iterator[Any]
 def array_size(array: pa.Array) -> Measure:
     """A measure of ranges of ``array``.
 
-    Views, unions and run-end encoded arrays count as Arrow counts them, wherever they stand.
+    Views, unions and run-end encoded arrays, also nested ones, have the size that Arrow reports.
     """
     return _measure(array, iter(array.buffers()))
 
 
 def _measure(array: pa.Array, buffers: _Buffers) -> Measure:
-    """The function for ``array``, whose buffers come next, before those of its children."""
+    """The function for ``array``; its buffers are next in ``buffers``, before those of its children."""
     kind = array.type.id
     handler = _HANDLERS.get(kind)
     if handler is not None:
@@ -190,7 +190,7 @@ def _opaque(array: pa.Array, buffers: _Buffers) -> Measure:
 
 
 def _ends(array: pa.Array, buffer: pa.Buffer | None, width: type[np.int32] | type[np.int64]) -> Any:
-    """The offsets of an array: one more than it has rows."""
+    """The offsets of an array, one more than its rows."""
     if buffer is None or not len(array):
         return (0,)
     return np.frombuffer(buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
@@ -233,7 +233,7 @@ def _lists(width: type[np.int32] | type[np.int64]) -> Callable[[pa.Array, _Buffe
 def _map(array: pa.Array, buffers: _Buffers) -> Measure:
     valid = next(buffers) is not None
     ends = _ends(array, next(buffers), np.int32)
-    next(buffers)  # of the pairs, which are never null
+    next(buffers)  # validity of the pairs, which are never null
     keys, items = _measure(array.keys, buffers), _measure(array.items, buffers)
 
     def measure(start: int, end: int, bitmaps: Bitmaps) -> int:
@@ -311,14 +311,14 @@ _HANDLERS: dict[int, Callable[[pa.Array, _Buffers], Measure]] = {
 
 
 FIXED_BYTES = 224
-"""What a chunk takes before its first column."""
+"""The bytes of a chunk without columns."""
 
 
 class ColumnSize(NamedTuple):
     """The size of an Arrow array, in parts that add up when arrays are joined.
 
-    ``whole`` is what takes whole bytes; ``bitmaps`` has the number of bits of each bitmap the type can have, by its
-    place in the type, and 0 where the array does without.
+    ``whole`` are all bytes except bitmaps; ``bitmaps`` has the number of bits of each bitmap that the type can have, or
+    0 if the array lacks it.
     """
 
     whole: int
@@ -326,11 +326,11 @@ class ColumnSize(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """The total number of bytes."""
         return self.whole + sum((bits + 7) // 8 for bits, is_present in self.bitmaps if is_present)
 
     def plus(self, other: ColumnSize) -> ColumnSize:
-        """The size of both arrays joined, which are of one type."""
+        """The size of both arrays, of one type, joined."""
         pairs = zip(self.bitmaps, other.bitmaps, strict=True)
         return ColumnSize(self.whole + other.whole, tuple((a[0] + b[0], a[1] or b[1]) for a, b in pairs))
 
@@ -341,7 +341,7 @@ class ColumnSize(NamedTuple):
 
 
 def column_size(values: pa.Array) -> ColumnSize:
-    """The size of ``values``; only the range it refers to counts.
+    """The size of ``values``; of a slice, only its rows count.
 
     >>> column_size(pa.array([[1.0], [2.0], None])).total
     29
@@ -351,7 +351,7 @@ def column_size(values: pa.Array) -> ColumnSize:
 
 
 class RowSizes:
-    """The sizes of any runs of rows of one chunk, measured without slicing it."""
+    """The sizes of runs of a chunk's rows, measured without slicing."""
 
     def __init__(self, data: ChunkData) -> None:
         self._columns = [array_size(c.values) for c in data.components]
@@ -366,12 +366,12 @@ class RowSizes:
         return out
 
     def bytes(self, start: int, end: int) -> int:
-        """:func:`chunk_bytes` of a chunk of these rows."""
+        """The :func:`chunk_bytes` of a chunk of these rows."""
         return chunk_bytes(end - start, self._timelines, self.columns(start, end))
 
 
 def chunk_bytes(rows: int, timelines: int, columns: Iterable[ColumnSize]) -> int:
-    """Bytes of a chunk: 224, 16 a row id, 8 a time, its columns, and the hash tables that hold the columns.
+    """Bytes of a chunk: 224, 16 a row id, 8 a time, its columns, and the hash tables of the columns.
 
     >>> chunk_bytes(1000, 1, [column_size(pa.array([[1.0]] * 1000))])
     37480
@@ -417,7 +417,7 @@ class ColumnExtent(NamedTuple):
 
 
 class MergeCandidate(NamedTuple):
-    """A temporal chunk that has rows and components, each of another name, as the merging of chunks sees it.
+    """The facts for merging a temporal chunk with rows and components of distinct names.
 
     ``size`` is in bytes; ``ascending`` says whether all timelines ascend.
     """
@@ -432,7 +432,7 @@ class MergeCandidate(NamedTuple):
     ascending: bool
 
     def concatenable(self, other: MergeCandidate) -> bool:
-        """Return True if the rows of both can stand in one chunk: same entity, timelines and datatypes."""
+        """Return True if one chunk can hold the rows of both: same entity, timelines and datatypes."""
         if self.entity_path != other.entity_path or len(self.timelines) != len(other.timelines):
             return False
         for mine, theirs in zip(self.timelines, other.timelines, strict=True):
@@ -442,12 +442,12 @@ class MergeCandidate(NamedTuple):
         return all(c.datatype == columns[name].datatype for name, c in self.columns.items() if name in columns)
 
     def is_before(self, other: MergeCandidate) -> bool:
-        """Return True if all its rows come before those of the other, by row ids and on every timeline; both ascend."""
+        """Return True if both ascend, and all rows precede those of the other by row id and on every timeline."""
         pairs = zip(self.timelines, other.timelines, strict=True)
         return self.last_row <= other.first_row and all(a.end <= b.start for a, b in pairs)
 
     def is_continued_by(self, run: MergeCandidate) -> bool:
-        """Return True if a run, in time order, has the same columns and comes behind all of this."""
+        """Return True if a run, in time order, has the same columns and begins after the end of this."""
         return (
             run.ascending
             and self.columns.keys() == run.columns.keys()
@@ -457,7 +457,7 @@ class MergeCandidate(NamedTuple):
 
     @property
     def overhead(self) -> int:
-        """Bytes that a chunk of the same columns takes beside its rows, at most."""
+        """The most bytes that a chunk of the same columns takes in addition to its rows."""
         bitmaps = sum(len(c.size.bitmaps) for c in self.columns.values())
         return chunk_bytes(0, len(self.timelines), [ColumnSize(0, ())] * len(self.columns)) + bitmaps
 
@@ -488,7 +488,7 @@ class MergeCandidate(NamedTuple):
 def extent_of(data: ChunkData, sizes: list[ColumnSize] | None = None) -> MergeCandidate:
     """The extent of a chunk with at least one row, one timeline and one component, whose row ids ascend.
 
-    ``sizes`` are those of its columns, where they are known.
+    ``sizes`` are the sizes of its columns, if known.
     """
     if sizes is None:
         sizes = [column_size(c.values) for c in data.components]

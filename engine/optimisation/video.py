@@ -48,7 +48,7 @@ def column(data: ChunkData, component: str) -> pa.ListArray | None:
 def samples(values: pa.ListArray) -> Iterator[tuple[int, bytes]]:
     """Each row that has a sample, with its bytes.
 
-    Raises ``ValueError`` where the column holds something else than bytes.
+    Raises ``ValueError`` if the column does not hold bytes.
     """
     rows, first = first_values(values)
     read = _byte_reader(values.values)
@@ -59,7 +59,7 @@ def samples(values: pa.ListArray) -> Iterator[tuple[int, bytes]]:
 
 
 def first_values(values: pa.ListArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rows with a value, and the index of each one's first value in ``values.values``."""
+    """Return the rows with a value, and the index in ``values.values`` of each row's first value."""
     if not len(values):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     ends = np.frombuffer(values.buffers()[1], dtype=np.int32, count=len(values) + 1, offset=4 * values.offset)
@@ -97,15 +97,15 @@ class VideoError(ValueError):
 
 
 class LeftAloneError(ValueError):
-    """A stream that is better left as it is."""
+    """A stream whose layout should not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSurvey:
-    """The rows of one chunk with samples: their times on the chosen timeline, which ones hold samples and key frames.
+    """The rows of a chunk with samples: times on the chosen timeline, and masks of samples and key frames.
 
-    ``keyframe_times`` has the times of the key frames on every timeline; ``labels`` the times and values of rows
-    with an ``is_keyframe``.
+    ``keyframe_times`` has the key frames' times on every timeline; ``labels`` has the times and values of rows with an
+    ``is_keyframe``.
     """
 
     times: Ticks
@@ -121,7 +121,7 @@ def untouched_data(chunk: Chunk) -> ChunkData:
 
 
 def best_timeline(chunks: Sequence[Chunk]) -> str:
-    """Return the timeline of the samples' order: one of all chunks, a user's rather than a logger's."""
+    """Return the timeline that orders samples: one that all chunks have, preferably a user's, not a logger's."""
     rows: dict[str, int] = {}
     seen: dict[str, int] = {}
     for chunk in chunks:
@@ -135,7 +135,7 @@ def best_timeline(chunks: Sequence[Chunk]) -> str:
 
 
 def survey(chunks: Sequence[Chunk], timeline: str, detector: IsKeyframe) -> list[ChunkSurvey]:
-    """Look at the samples of each chunk. Raises :class:`LeftAloneError` for chunks that can't be laid out anew."""
+    """Inspect the samples of each chunk. Raises :class:`LeftAloneError` for chunks without a new layout."""
     shape: tuple[tuple[str, TimelineKind], ...] | None = None
     datatypes: dict[str, pa.DataType] = {}
     out = []
@@ -186,7 +186,7 @@ def labels(data: ChunkData, times: Ticks) -> tuple[Ticks, npt.NDArray[np.bool_]]
 
 
 def times_of(data: ChunkData, timeline: str) -> Ticks:
-    """The times of all rows on a timeline, as a copy. Raises :class:`VideoError` where the chunk is not on it."""
+    """The times of all rows on a timeline, as a copy. Raises :class:`VideoError` if the chunk lacks it."""
     time_array = next((t.times for t in data.timelines if t.name == timeline), None)
     if time_array is None:
         raise VideoError(f"its `is_keyframe` data is not on the timeline '{timeline}' of its samples")
@@ -224,14 +224,14 @@ def _examples(times: Iterable[int]) -> str:
 _OPEN_CHUNKS = 4
 
 Run = tuple[int, int, int]
-"""Chunk, first row, row after the last."""
+"""A run of rows: chunk, first row, row after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The groups of one stream in time order, each as runs of rows of its chunks.
 
-    ``starts_late``: the first group begins with samples that no key frame comes before.
+    ``starts_late``: the first group begins with samples before any key frame.
     """
 
     runs: list[list[Run]]
@@ -258,16 +258,16 @@ def find_groups(surveys: Sequence[ChunkSurvey]) -> Groups:
 
 
 def _runs(chunks: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> list[Run]:
-    """The rows of each chunk, which follow each other since its times ascend."""
+    """The rows of each chunk, consecutive as its times ascend."""
     indexes, first, count = np.unique(chunks, return_index=True, return_counts=True)
     begin = rows[first]
     return list(zip(indexes.tolist(), begin.tolist(), (begin + count).tolist(), strict=True))
 
 
 class GroupBatcher:
-    """Lays groups out in chunks: as many to a chunk as ``max_bytes`` allows, at least one, never a part of one.
+    """Lays out groups in chunks: each has as many whole groups as ``max_bytes`` allows, and at least one.
 
-    Loads chunks as the groups come by; holds one batch and a few chunks at a time.
+    It loads chunks on demand, and holds one batch and a few chunks at a time.
     """
 
     def __init__(self, chunks: Sequence[Chunk], max_bytes: int) -> None:
@@ -317,7 +317,7 @@ class GroupBatcher:
         return total.size - FIXED_BYTES
 
     def _data(self, index: int) -> ChunkData:
-        """The columns of a chunk but ``is_keyframe``."""
+        """The columns of a chunk except ``is_keyframe``."""
         rest = self._open.get(index)
         if rest is None:
             data = untouched_data(self._chunks[index])
@@ -340,7 +340,7 @@ _MARKER = ComponentDescriptor(IS_KEYFRAME, "rerun.archetypes.VideoStream", "reru
 
 
 def rebatch_videos(chunks: Sequence[Chunk], settings: Settings, *, strict: bool = True) -> list[Chunk]:
-    """All ``chunks`` of a recording, with those of video streams laid out by groups of pictures; by chunk id.
+    """All ``chunks`` of a recording, by chunk id, with video streams laid out by groups of pictures.
 
     See :func:`rebatch_video`.
     """
@@ -360,7 +360,7 @@ def is_of_video(header: ChunkHeader) -> bool:
 
 
 def video_groups(headers: Sequence[ChunkHeader]) -> list[list[int]]:
-    """For each entity with a video stream, which chunks :func:`rebatch_video` needs: samples, codec and labels."""
+    """For each entity with a video stream, its chunks for :func:`rebatch_video`: samples, codec and labels."""
     entities: dict[str, list[int]] = {}
     streams = set()
     for index, header in enumerate(headers):
@@ -372,15 +372,15 @@ def video_groups(headers: Sequence[ChunkHeader]) -> list[list[int]]:
 
 
 def rebatch_video(chunks: Sequence[Chunk], settings: Settings, *, strict: bool = True) -> Iterator[Chunk]:
-    """Return what stands for ``chunks``, the video stream of one entity, when it is laid out by groups of pictures.
+    """Return new chunks for ``chunks``, the video stream of one entity, laid out by groups of pictures.
 
     Key frames are found in the samples. Chunks hold whole groups, as many as fit into ``max_bytes`` and at least one;
     no row is lost. One more chunk marks the key frames (``VideoStream:is_keyframe``). Chunks that need no change are
-    given back as they are. A stream whose samples are out of order, or can't stand in one chunk, is left alone, with
-    a warning. Memory: one chunk to write and a few to read.
+    returned as they are. A stream whose samples are out of order, or do not fit one chunk's columns, stays unchanged,
+    with a warning. Memory: one chunk to write and a few to read.
 
-    Raises :class:`ReadError` (when ``strict``; else warns, and leaves the stream alone) when the codec is not known,
-    a key frame's parameters can't be read, or ``is_keyframe`` data contradicts the samples and is not to be fixed.
+    Raises :class:`ReadError` (without ``strict``: warns, and does not change the stream) if the codec is unknown, a key
+    frame's parameters can't be read, or ``is_keyframe`` data contradicts the samples and is not to be fixed.
     """
     entity = chunks[0].entity_path
     ordered = sorted(chunks, key=lambda c: c.header.chunk_id)
@@ -404,7 +404,7 @@ def _warn(message: str) -> None:
 
 
 class _Stream:
-    """One video stream, looked at."""
+    """One video stream, and the survey of its samples."""
 
     def __init__(self, chunks: list[Chunk], settings: Settings) -> None:
         self._settings = settings
@@ -418,7 +418,7 @@ class _Stream:
         self._trusts_labels = self._check_labels()
 
     def laid_out(self) -> Iterator[Chunk]:
-        """The chunks that stand for the stream's."""
+        """The new chunks of the stream."""
         yield from self._others
         groups = find_groups(self._surveys)
         if groups.starts_late:
@@ -457,7 +457,7 @@ class _Stream:
         return True
 
     def _moved_labels(self) -> Iterator[Chunk]:
-        """Labels in chunks of their own: where they are so already, as they are."""
+        """Move labels to separate chunks; chunks that only have labels stay unchanged."""
         beside_samples = [label for c in self._samples if (label := _labels_of(c)) is not None]
         if beside_samples:
             yield from merge_chunks(sorted(beside_samples, key=lambda c: bytes(c.data.row_ids[0].as_py())))
@@ -480,7 +480,7 @@ def _has(chunk: Chunk, component: str) -> bool:
 
 
 def _detector(chunks: Sequence[Chunk], timeline: str) -> IsKeyframe:
-    """The codec's key frame test: the last codec logged, static before temporal."""
+    """The key frame test for the last codec logged; static ones take precedence."""
     best: tuple[bool, bool, int, bytes] | None = None
     codec = 0
     for chunk in chunks:
@@ -510,7 +510,7 @@ def _detector(chunks: Sequence[Chunk], timeline: str) -> IsKeyframe:
 
 
 def _labels_of(chunk: Chunk) -> Chunk | None:
-    """The rows with a label, and only the label, under their row ids."""
+    """The rows with a label, with only this column, under their row ids."""
     data = untouched_data(chunk)
     values = column(data, IS_KEYFRAME)
     if values is None:

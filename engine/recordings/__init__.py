@@ -1,6 +1,6 @@
-"""The files of a store of recordings: versions, tables, manifests and shards, and who writes them.
+"""The files of a store of recordings: versions, tables, manifests and shards, and their writers.
 
-The names below are loaded when they are first used: who reads an RRD needs none of them.
+The names below are loaded on first use: reading an RRD needs none of them.
 """
 
 from ..lazy_names import lazy_names

@@ -46,10 +46,10 @@ from .writer import Commit, StoreWriter
 
 
 class Rewriting:
-    """Writes recordings into new files, and gives their new entries.
+    """Writes recordings into new files, and makes their new entries.
 
-    Chunks are verified, then copied by the kernel (in an object store by the store where parts are large enough):
-    their digests stay the same. A recording that cannot be read is left as it is, with a warning; ``damaged`` names it.
+    Chunks are verified, then copied by the kernel, or by the object store if parts are large enough: their digests stay
+    the same. An unreadable recording is unchanged, with a warning; ``damaged`` has it.
     """
 
     def __init__(self, folder: RecordingsFolder, files: NewFiles) -> None:
@@ -59,7 +59,7 @@ class Rewriting:
         self.damaged: dict[Key, RecordingEntry] = {}
 
     def move(self, entry: RecordingEntry, shards: Set[str]) -> None:
-        """Write a recording's manifest anew, and those of its chunks that are in ``shards``."""
+        """Rewrite a recording's manifest, and its chunks in ``shards``."""
         try:
             data = self._folder.manifest(entry)
             chunks = parse_manifest(data, entry.manifest_digest) if not shards.isdisjoint(entry.shards) else []
@@ -76,12 +76,12 @@ class Rewriting:
         self.bring(entry, [next(moved) if c.part in shards else c for c in chunks], times)
 
     def lay_out(self, entry: RecordingEntry, parts: Sequence[PartChunk], staging: Staging) -> None:
-        """Take chunks from parts of the staging folder in place of a recording's own."""
+        """Replace a recording's chunks by chunks in parts of the staging folder."""
         times = times_of_parts(parts, staging)
         self.bring(entry, self._files.shards.add(entry.store, parts), times)
 
     def bring(self, entry: RecordingEntry, chunks: Sequence[PartChunk], times: TimesBytes) -> None:
-        """Let a recording have these chunks, which are in place, and their times."""
+        """Give a recording these chunks, already stored, and their times."""
         entry = replace(
             entry,
             shards=tuple(dict.fromkeys(c.part for c in chunks)),
@@ -92,7 +92,7 @@ class Rewriting:
         self._add(entry, manifest_bytes(table_of_parts(chunks)), times)
 
     def leave(self, entry: RecordingEntry, error: Exception) -> None:
-        """Leave a recording as it is, and say why."""
+        """Leave a recording unchanged, and warn with the reason."""
         self.damaged[entry.key] = entry
         warnings.warn(
             f"{self._folder.path}: recording {entry.recording_id} is unchanged: {error}", ReadWarning, stacklevel=2
@@ -113,7 +113,7 @@ class Rewriting:
         return replace(chunk, part=self._folder.shards.place(chunk.part))
 
     def _verify(self, chunks: Sequence[PartChunk], store: StoreEntry) -> None:
-        """Read chunks, one at a time, and compare the store they name, and their digests."""
+        """Read chunks, one at a time, and check their store and digests."""
         begin = store_field(store.to_message())
         for place, group in groupby(chunks, key=lambda c: c.part):
             run = list(group)
@@ -126,17 +126,17 @@ class Rewriting:
 
 
 def files_of(entries: Mapping[Key, RecordingEntry]) -> set[str]:
-    """The names of the shards and manifests that entries name."""
+    """The names of the entries' shards and manifests."""
     named = {entry.manifest for entry in entries.values() if entry.manifest}
     return named.union(*(entry.shards for entry in entries.values()))
 
 
 _FEWER: Final = 2
-"""How many times fewer chunks a recording has to become, for it to be laid out anew."""
+"""A recording gets a new layout only if that divides its number of chunks by at least this."""
 
 
 class Relayout:
-    """Finds such recordings, and gives them their new chunks. Each recording is looked at once."""
+    """Finds recordings that need a new layout, and gives them new chunks. Each recording is checked once."""
 
     def __init__(self, folder: RecordingsFolder, profile: OptimizationProfile, run: RunOptions) -> None:
         self._folder = folder
@@ -146,7 +146,7 @@ class Relayout:
         self._seen: set[Key] = set()
 
     def next(self, live: Iterable[RecordingEntry], budget: int) -> list[RecordingEntry]:
-        """The next recordings to be laid out, of about ``budget`` bytes together; none when all were looked at."""
+        """The next recordings for a new layout, about ``budget`` bytes in total; empty when all were checked."""
         entries: list[RecordingEntry] = []
         size = 0
         for entry in live:
@@ -184,11 +184,11 @@ class Relayout:
             data = self._folder.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
             chunks = parse_chunks(data, entry.manifest_digest)
         except (*MANIFEST_ERRORS, ReadError):
-            return False  # it is told of where it is to be moved
+            return False  # moving it reports the damage
         return _FEWER * self._wanted(chunks) <= len(chunks)
 
     def _wanted(self, chunks: ChunkTable) -> int:
-        """About how many chunks the profile makes of these: those of one kind can be merged."""
+        """The approximate number of chunks after the profile: chunks of one kind can be merged."""
         kinds, _ = chunks.kinds
         rows, size = (np.bincount(kinds, values) for values in (chunks.num_rows, chunks.uncompressed_sizes))
         most_rows, most_bytes = self._settings.max_rows_if_unsorted, self._settings.max_bytes
@@ -196,12 +196,12 @@ class Relayout:
 
 
 SMALL_MANIFEST: Final = 4 << 20
-"""Bytes; manifests below are joined."""
+"""Smaller manifest files, in bytes, are joined."""
 
 
 @dataclass
 class Use:
-    """The part of one file that recordings need: ``live`` of its ``size`` bytes, in ``chunks`` chunks."""
+    """The needed part of a file: ``live`` of its ``size`` bytes, in ``chunks`` chunks."""
 
     size: int
     live: int = 0
@@ -216,7 +216,7 @@ class Use:
 
 
 class Survey:
-    """The files that the recordings of a store are in, in the order of the recordings' arrival."""
+    """The files with a store's recordings, in the order of the recordings' arrival."""
 
     def __init__(self, folder: RecordingsFolder) -> None:
         self._folder = folder
@@ -225,7 +225,7 @@ class Survey:
         self.manifests: dict[str, Use] = {}
 
     def look(self, live: LiveEntries) -> None:
-        """Look at the store as it is now. Of recordings in several shards the manifests are read, once."""
+        """Survey the store as it is now. Manifests of recordings in several shards are read, once each."""
         shard_sizes = dict(self._folder.shards.entries())
         manifest_sizes = dict(self._folder.manifests.entries())
         self.shards, self.manifests = {}, {}
@@ -246,7 +246,7 @@ class Survey:
             try:
                 data = self._folder.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
                 self._parts[key] = bytes_by_part(data, entry.manifest_digest)
-            except (*MANIFEST_ERRORS, ReadError):  # told when it is to be moved; alive it is in any case
+            except (*MANIFEST_ERRORS, ReadError):  # moving it reports the damage; it counts as live
                 return dict.fromkeys(entry.shards, (entry.bytes, entry.chunks))
         return self._parts[key]
 
@@ -258,7 +258,7 @@ class Survey:
     # --- choosing
 
     def doomed_shards(self, min_shard: int, budget: int, skip: Collection[str], *, thorough: bool) -> list[str]:
-        """Return shards to rewrite, of about ``budget`` bytes; empty if little would be won."""
+        """Return shards to rewrite, of about ``budget`` bytes; empty if little would be gained."""
         asked = {name: use for name, use in self.shards.items() if name not in skip and use.size}
         dead = {name for name, use in asked.items() if self._is_mostly_dead(name, use)}
         small = [
@@ -275,7 +275,7 @@ class Survey:
     def doomed_manifests(
         self, shards: Iterable[str], budget: int, skip: Collection[str], *, thorough: bool
     ) -> list[str]:
-        """Manifests to be joined, and those that the rewriting of ``shards`` leaves little of."""
+        """Manifest files to join, and those mostly unused after ``shards`` are rewritten."""
         leaving = {id(entry) for shard in shards for entry in self.shards[shard].entries}
         rest = {name: [e for e in use.entries if id(e) not in leaving] for name, use in self.manifests.items()}
         asked = {name: use for name, use in self.manifests.items() if use.size and rest[name] and name not in skip}
@@ -294,14 +294,14 @@ class Survey:
             at = max(file.size - STREAM_FOOTER_SIZE, 0)
             footer = parse_stream_footer(file.read(at, file.size - at, what="the stream footer"))
         if footer is None:
-            return False  # it is damaged; what lies in it may be whole, and is left where it is
+            return False  # it is damaged; its chunks may be undamaged, and stay in it
         return 2 * use.live < footer.start - MESSAGE_HEADER_SIZE - STREAM_HEADER_SIZE
 
 
 def _worth_joining(names: Sequence[str], uses: dict[str, Use]) -> list[str]:
-    """Of small files those that are at most as large as all smaller ones together.
+    """The small files up to the largest one that is not larger than all smaller ones together.
 
-    So whatever arrives, and however often it is looked at, a byte is written anew a logarithmic number of times.
+    So each byte is rewritten a logarithmic number of times, no matter how often a compaction runs.
     """
     ascending = sorted(names, key=lambda name: uses[name].size)
     total = best = 0
@@ -330,7 +330,7 @@ MIN_SHARD: Final = 64 << 20
 """Shards below this size, in bytes, are joined."""
 
 BUDGET: Final = 4 << 30
-"""Bytes that one commit of a compaction writes, at most."""
+"""The most bytes that one commit of a compaction writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +367,7 @@ def compact_store(
     budget: int = BUDGET,
     thorough: bool = True,
 ) -> CompactionReport:
-    """Rewrite shards that are small or mostly replaced data, join manifests, and merge tables into one.
+    """Rewrite shards that are small or hold mostly replaced data, join manifests, and merge tables into one.
 
     Chunks are copied unchanged, with their digests; only recordings with smaller chunks than in ``profile`` get a new
     layout. Each commit writes about ``budget`` bytes at most, and publishes a version with the same recordings. Old
@@ -396,13 +396,13 @@ class _Compaction:
         self._writer = writer
         self._survey = Survey(writer.folder)
         self._layout = None if profile is None else Relayout(writer.folder, profile, run)
-        self._min_shard = min(min_shard, max(writer.shard_bytes // 2, 1))  # so that joined ones are small no more
+        self._min_shard = min(min_shard, max(writer.shard_bytes // 2, 1))  # so that joined shards are not small
         self._budget = max(budget, writer.shard_bytes)
         self._thorough = thorough
         self._progress = run.progress
         self._skip: set[str] = set()
         self._ours: set[str] = set()
-        """What was there at the beginning, or was written here: what others add meanwhile is left to the next one."""
+        """Files from the beginning or written here: files that others add meanwhile are left to the next compaction."""
         self._versions: list[int] = []
         self._has_merged = False
         self._damaged: dict[Key, RecordingEntry] = {}
@@ -411,7 +411,7 @@ class _Compaction:
         self._written = 0
 
     def run(self) -> CompactionReport:
-        """Round after round, until nothing is worth it."""
+        """Repeat rounds until none is worthwhile."""
         began = time.perf_counter()
         self._writer.catch_up()
         before = self._counts()
@@ -443,7 +443,7 @@ class _Compaction:
         return len(survey.shards), len(survey.manifests), len(version.tables) if version else 0, survey.size
 
     def _round(self, began: float) -> bool:
-        """One commit; whether there was anything for it."""
+        """Do one commit; return False if there was nothing to do."""
         writer, survey = self._writer, self._survey
         anew = self._layout.next(writer.live, self._budget) if self._layout else []
         if anew:
@@ -470,7 +470,7 @@ class _Compaction:
                     return bool(anew)
                 entries = [rewriting.entries.get(entry.key, entry) for entry in writer.live]
                 version = writer.rewrite(entries, Commit("compact", began=began))
-                if version is None:  # all of it was replaced meanwhile
+                if version is None:  # others replaced all of them meanwhile
                     files.discard()
                     return True
             reach("compact.commit")
@@ -496,12 +496,12 @@ class _Compaction:
             deque(chunks, maxlen=0)
 
     def _note_damaged(self, rewriting: Rewriting) -> None:
-        """Leave the contents of a file with a damaged recording in place: the file cannot go."""
+        """Skip files with a damaged recording from now on: they cannot be removed."""
         self._damaged.update(rewriting.damaged)
         self._skip |= files_of(rewriting.damaged)
 
     def _helps(self, rewriting: Rewriting, files: NewFiles, *, laid_out: bool) -> bool:
-        """Return True if the store has fewer files with the new ones, or fewer bytes."""
+        """Return True if the new files leave the store with fewer files or noticeably fewer bytes."""
         if laid_out or not rewriting.entries:
             return bool(rewriting.entries)
         now = {entry.key: entry for entry in self._writer.live}

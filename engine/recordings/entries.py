@@ -1,7 +1,7 @@
 """The entries of a store: one for each layer of a recording, and the Arrow tables that hold them.
 
-Tables are read and written some rows at a time. A store may have a million; and what a process of Python has taken once
-for the objects of many rows it hardly ever gives back, as a few that stay are between them.
+Tables are read and written some rows at a time. A store may have a million entries, and a Python process hardly ever
+returns the memory of many objects, as a few live ones remain among them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..rrd import NEVER_CHANGES, StoreEntry, check_digest, digest_of, file_ident
 from ..units import counted, size, utc_time
 
 BASE_LAYER: Final = "base"
-"""The layer of a recording that nobody named one for."""
+"""The layer of a recording without a layer name."""
 
 Key = tuple[str, str, str, str]
-"""What a layer of a recording is known by."""
+"""The identity of a recording's layer."""
 
 
 IpcStream = bytes
-"""Rows as a stream of Arrow IPC."""
+"""Rows as an Arrow IPC stream."""
 
 
 class IndexRange(NamedTuple):
@@ -198,13 +198,13 @@ def removal_of(entry: RecordingEntry) -> RecordingEntry:
 
 
 def still(now: RecordingEntry | None, before: RecordingEntry) -> RecordingEntry | None:
-    """The entry of a recording as it is ``now``, where it is still the one of ``before``, wherever its chunks are."""
+    """Return the current entry if it has the same source as ``before``, or None. Its chunks may have moved."""
     same = now is not None and (now.source, now.source_digest) == (before.source, before.source_digest)
     return now if same else None
 
 
 def moved_to(now: RecordingEntry | None, moved: RecordingEntry) -> RecordingEntry | None:
-    """The entry of a recording as it is ``now``, with the source of ``moved``, where it has the same content."""
+    """Return the current entry with the source of ``moved``, or None if its content differs."""
     if now is None or now.source_digest != moved.source_digest:
         return None
     return replace(
@@ -229,7 +229,7 @@ _ARROW: Final = {
     ),
 }
 SCHEMA: Final = pa.schema([(field.name, _ARROW[str(field.type)]) for field in fields(RecordingEntry)])
-"""One row an entry."""
+"""The columns of a table of entries, with one row per entry."""
 
 _SHARDS: Final = SCHEMA.get_field_index("shards")
 _RANGES: Final = SCHEMA.get_field_index("ranges")
@@ -260,7 +260,7 @@ def entries_in(batches: Iterable[pa.RecordBatch]) -> Iterator[RecordingEntry]:
 
 
 def table_of(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
-    """Rows as a compressed Arrow file, and how many they are."""
+    """Rows as a compressed Arrow file, and their number."""
     sink = io.BytesIO()
     options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
     count = 0
@@ -272,7 +272,7 @@ def table_of(batches: Iterable[pa.RecordBatch]) -> tuple[bytes, int]:
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth being compressed."""
+    """The same rows in batches large enough to compress."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -284,7 +284,7 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def parse_table(data: bytes, digest: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a table. Raises ``ValueError`` where it is another, before Arrow looks at a byte of it."""
+    """The rows of a table. Raises ``ValueError`` if its digest differs, before Arrow reads a byte."""
     check_digest(data, digest)
     reader = pa.ipc.open_file(pa.py_buffer(data), options=pa.ipc.IpcReadOptions(use_threads=False))
     if reader.schema not in (SCHEMA, _OF_FORMAT_3):
@@ -314,7 +314,7 @@ def _widened(batch: pa.RecordBatch) -> pa.RecordBatch:
 Rows = npt.NDArray[np.int64]
 
 _SCANS: Final = 16
-"""Questions for a value that are answered by a look at all rows: to index 10,000 rows takes as long as 100 of these."""
+"""Lookups in a column by scanning all rows before it is indexed: indexing 10,000 rows takes as long as 100 scans."""
 _MOST_ADDED: Final = 4096
 """Entries that are kept as objects until they become rows."""
 
@@ -414,7 +414,7 @@ class LiveEntries:
         return self._entry(rows[-1]) if rows else None
 
     def add(self, entry: RecordingEntry) -> None:
-        """Add an entry, and remove those it replaces. An existing one keeps its position."""
+        """Add an entry, and remove those that it replaces. With the same key and ``added``, it keeps their position."""
         place = self._next
         for row in self._same(entry):
             other = self._entry(row)
@@ -438,7 +438,7 @@ class LiveEntries:
             self._begin(self.table)
 
     def _same(self, entry: RecordingEntry) -> list[int]:
-        """The entries of the same id or source."""
+        """The rows with the same id or source."""
         places = dict.fromkeys(self._where("recording_id", entry.recording_id))
         if entry.source:
             places |= dict.fromkeys(self._where("source", entry.source))
@@ -453,7 +453,7 @@ class LiveEntries:
         self._tally(entry, -1)
 
     def _tally(self, entry: RecordingEntry, by: int) -> None:
-        """Count an entry that comes, or has gone."""
+        """Count an added entry (``by`` 1) or a removed one (-1)."""
         self._count += by
         if entry.kind != "blueprint":
             self.layers += by
@@ -471,7 +471,7 @@ class LiveEntries:
         return next(entries_in(self._rows.slice(row, 1).to_batches()))
 
     def _where(self, name: str, value: str) -> list[int]:
-        """The live rows of which a column has a value."""
+        """The live rows with ``value`` in column ``name``."""
         first = len(self._rows)
         index = self._indexes.get(name)
         if index is None and self._scans[name] < _SCANS:
@@ -497,22 +497,22 @@ class _Index:
             self.add(value, row)
 
     def add(self, value: str | None, row: int) -> None:
-        """Note that a row has a value."""
+        """Add a row with a value."""
         if value is not None and self._first.setdefault(value, row) != row:
             self._more.setdefault(value, []).append(row)
 
     def rows(self, value: str) -> list[int]:
-        """The rows that have a value, ascending."""
+        """The rows with a value, ascending."""
         first = self._first.get(value)
         return [] if first is None else [first, *self._more.get(value, ())]
 
 
 def live_rows(table: pa.Table) -> Rows:
-    """The numbers of those rows of tables that are to be seen, in the order of their arrival.
+    """The numbers of a table's live rows, in order of arrival.
 
-    A row is not where a later one takes its place: one of its key, or, where its source stays where it is, one that
-    is no removal and has another content, which is known, of the same source. It has the place of the row of its key
-    before it where both were added at the same moment, as one that only got another source was.
+    A row is not live if a later row replaces it: a row with its key, or, if its source is kept, a row with another
+    known content of that source that is not a removal. A row that only got another source keeps its place: that of the
+    row before it with its key, added at the same time.
     """
     keys, removed = _keys(table), _numpy(table["removed"])
     following = _next_of(keys)
@@ -523,7 +523,7 @@ def live_rows(table: pa.Table) -> Rows:
 
 
 def _keys(table: pa.Table) -> Rows:
-    """For each row a number of its key."""
+    """A number for each row, the same for rows with the same key."""
     application = pc.if_else(pc.equal(table["kind"], "blueprint"), table["application_id"], "")
     codes = _codes(table["recording_id"])
     for column in (table["kind"], application, table["layer"]):
@@ -533,7 +533,7 @@ def _keys(table: pa.Table) -> Rows:
 
 
 def _next_of(codes: Rows) -> Rows:
-    """For each row the next one of the same number, or -1."""
+    """For each row, the next row with the same number, or -1."""
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]
     following = np.full(len(codes), -1, dtype=np.int64)
@@ -542,9 +542,9 @@ def _next_of(codes: Rows) -> Rows:
 
 
 def _displaced(table: pa.Table, removed: npt.NDArray[Any]) -> Rows:
-    """Return for each row the first later one with another content of its source, or the number of rows without one.
+    """Return for each row the first later row with another content of its source, or the table's length.
 
-    A source that did not stay has none.
+    Rows whose source is not kept have none.
     """
     count = len(table)
     displacers = np.full(count, count, dtype=np.int64)
@@ -564,7 +564,7 @@ def _displaced(table: pa.Table, removed: npt.NDArray[Any]) -> Rows:
 
 
 def _in_order(live: Rows, keys: Rows, added: npt.NDArray[Any], removed: npt.NDArray[Any], displaced: Rows) -> Rows:
-    """Live rows by their places."""
+    """The live rows, sorted by place."""
     order = np.argsort(keys, kind="stable")
     before, after = order[:-1], order[1:]
     stays = (keys[before] == keys[after]) & (added[before] == added[after]) & ~removed[before] & ~removed[after]
@@ -576,7 +576,7 @@ def _in_order(live: Rows, keys: Rows, added: npt.NDArray[Any], removed: npt.NDAr
 
 
 def _codes(column: pa.ChunkedArray) -> Rows:
-    """For each value a number."""
+    """A number for each value."""
     indices = column.combine_chunks().dictionary_encode().indices
     return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)
 

@@ -9,9 +9,9 @@
       schemas/<digest>.arrow     columns of layers, see :mod:`.schemas`
       shards/<name>.rrd          RRD files; Rerun opens each by itself. Small recordings of one commit share one
 
-A version file holds a digest of itself and one of each table, a table's entries one of each manifest and of the times
-behind it, a manifest one of each chunk; all are verified on reading. What protects the files from writers is told in
-:mod:`.versions`.
+A version file holds digests of itself and of each table; a table's entries hold digests of manifests and of the times
+after them; a manifest holds a digest of each chunk. All are verified on reading. :mod:`.versions` describes how
+concurrent writers work.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from .schemas import SchemaFiles
 from .versions import RecordingsVersion, TableRef, check_no_catalog
 
 FORMAT: Final = 5
-"""The format of a store's versions: a release that knows 4 has no tags, and would vacuum what they keep."""
+"""The format of a store's versions. Releases for format 4 do not know tags, and would vacuum tagged versions."""
 MANIFEST_ERRORS = (OSError, pa.ArrowException, ValueError, TypeError, KeyError)
-"""What reading a damaged manifest may raise."""
+"""The errors that reading a damaged manifest may raise."""
 
 
 def table_of_parts(chunks: Sequence[PartChunk]) -> ChunkTable:
@@ -57,7 +57,7 @@ def table_of_parts(chunks: Sequence[PartChunk]) -> ChunkTable:
 
 
 _AS_IT_IS: Final = pa.ipc.IpcWriteOptions()
-"""What a writer does unless told otherwise: told so, it does not ask the environment each time."""
+"""The defaults of a writer: with explicit options, it does not read the environment each time."""
 
 
 def manifest_bytes(table: ChunkTable) -> bytes:
@@ -69,7 +69,7 @@ def manifest_bytes(table: ChunkTable) -> bytes:
 
 
 def parse_chunks(data: bytes, digest: str) -> ChunkTable:
-    """The chunk table in a manifest, verified before Arrow looks at a byte of it."""
+    """The chunk table in a manifest, verified before Arrow reads a byte."""
     check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     table.validate(full=True)
@@ -77,7 +77,7 @@ def parse_chunks(data: bytes, digest: str) -> ChunkTable:
 
 
 def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
-    """The chunks of a manifest, verified as by :func:`parse_chunks`."""
+    """The chunks of a manifest, verified like in :func:`parse_chunks`."""
     table = parse_chunks(data, digest)
     which, parts = table.part_codes
     placed = zip(which.tolist(), table.entries(), strict=True)
@@ -85,7 +85,7 @@ def parse_manifest(data: bytes, digest: str) -> list[PartChunk]:
 
 
 def bytes_by_part(data: bytes, digest: str) -> dict[str, tuple[int, int]]:
-    """Count the bytes and chunks that a manifest names in each part; verified as by :func:`parse_manifest`."""
+    """Return the bytes and chunks of a manifest in each part, verified like in :func:`parse_manifest`."""
     check_digest(data, digest)
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all().select(["part", "size"])
     table.validate(full=True)
@@ -101,7 +101,7 @@ _HOW = "Create one with stream.collect(into=…), Ingest(…, into=…) or `chun
 
 
 def _identity(entry: RecordingEntry) -> tuple[Any, ...]:
-    """Return what the chunks of an entry depend on, beside the file of its manifest."""
+    """Return the fields that determine an entry's chunks, apart from its manifest's file."""
     place = (entry.manifest_offset, entry.manifest_size, entry.manifest_digest)
     return (*place, entry.in_place, entry.file_version, entry.shards, entry.store, entry.chunks)
 
@@ -185,7 +185,7 @@ class RecordingsFolder:
         )
 
     def _is_removed(self) -> bool:
-        """Return True if the version that is read was removed, although its file may still be there."""
+        """Return True if the pinned version was removed, although its file may still exist."""
         latest = self.files.latest()
         return latest is not None and self.pinned is not None and not self._parsed(*latest).counts(self.pinned)
 
@@ -237,7 +237,7 @@ class RecordingsFolder:
     def newest_live(
         self, live: Callable[[RecordingsVersion], LiveEntries] | None = None
     ) -> tuple[RecordingsVersion | None, LiveEntries]:
-        """Return the newest version, if any, and its recordings, by :meth:`live` or another. Raises ``ReadError``."""
+        """Return the newest version, if any, and its recordings, by :meth:`live` or ``live``. Raises ``ReadError``."""
         while True:
             version = self.newest()
             if version is None:
@@ -249,7 +249,7 @@ class RecordingsFolder:
                     raise self._removed() from error
                 if self.pinned is not None or self.files.newest() == version.number:
                     raise
-                # Otherwise its tables were removed meanwhile, as there is a newer one.
+                # Otherwise a newer version exists, and this one's tables were removed meanwhile.
 
     def named(self, tables: Iterable[TableRef]) -> tuple[set[str], set[str]]:
         """Return the manifests and shards in tables. Raises ``ReadError``."""
@@ -285,7 +285,7 @@ class RecordingsFolder:
         )
 
     def _needed_tables(self, newest: RecordingsVersion) -> set[TableRef]:
-        """The tables of the newest version, and of those with a tag."""
+        """The tables of the newest version, and of tagged versions."""
         return set(newest.tables).union(*(self.read_version(number).tables for number in set(newest.tags.values())))
 
     def chunks(self, entry: RecordingEntry) -> list[Chunk]:
@@ -293,7 +293,7 @@ class RecordingsFolder:
         return list(self.references(entry).chunks())
 
     def manifest(self, entry: RecordingEntry) -> bytes:
-        """The manifest of a recording, verified. Raises ``ReadError``."""
+        """The verified manifest of a recording. Raises ``ReadError``."""
         data = self.manifests.get_range(entry.manifest, entry.manifest_offset, entry.manifest_size)
         if digest_of(data).hex() != entry.manifest_digest:
             raise ReadError(
@@ -345,7 +345,7 @@ class RecordingsFolder:
         ]
 
     def _manifests_of(self, entries: Sequence[RecordingEntry]) -> list[memoryview]:
-        """The manifests of recordings; neighbours in a file are read at once."""
+        """The manifests of recordings; adjacent ones in a file are read at once."""
         order = sorted(range(len(entries)), key=lambda i: (entries[i].manifest, entries[i].manifest_offset))
         manifests = [memoryview(b"")] * len(entries)
         for name, group in groupby(order, key=lambda i: entries[i].manifest):
@@ -392,7 +392,7 @@ class RecordingsFolder:
                 offset=entry.manifest_offset,
                 hint=RESTORE,
             ) from error
-        # Files in place were written by others, who may name the store elsewhere in a message than its beginning.
+        # Other programs wrote files in place, and may put the store elsewhere than at a message's beginning.
         store = None if entry.in_place else entry.store
         references = ChunkReferences(table.within(self.shards.place), entry.file_version, store)
         if state is not None:

@@ -1,4 +1,4 @@
-"""The history of a store of recordings: its versions and tags, the restoration of a version, and what has changed."""
+"""The history of a store of recordings: its versions and tags, the restoration of a version, and differences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGES: Final = pa.schema(
         pa.field("bytes_after", pa.int64()),
     ]
 )
-"""The columns of the difference of two versions of a dataset."""
+"""The columns of a difference between two versions of a dataset."""
 _OF_RECORDINGS: Final = ("tables", "recordings", "layers", "chunks", "rows", "bytes")
 _MARKS: Final = ("added", "segment_version", "source_digest")
 
@@ -197,7 +197,7 @@ class History:
         )
 
     def _publish(self, operation: str, change: Callable[[RecordingsVersion], Fields]) -> RecordingsVersion:
-        """Publish a version with the fields that ``change`` makes of the newest, if any, and return the newest."""
+        """Publish a version with the fields that ``change`` returns, if any; return the newest version."""
         self._folder.check_unpinned()
         began = time.perf_counter()
 

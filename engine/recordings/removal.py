@@ -24,10 +24,10 @@ from .writer import Commit, StoreWriter
 
 OPERATION: Final = "forget"
 GOING: Final = ".going"
-"""What the name of a schema's copy ends with, while it is not known whether the schema is needed."""
+"""The suffix of a schema's copy, which exists while it is unknown whether the schema is needed."""
 _TRIES: Final = 5
 _ALL: Final = 1 << 62
-"""Versions that are kept where none has anything of the recordings: their files go that no version names."""
+"""Keeps all versions, if none has the recordings: only files that no version names are removed."""
 _ARROW: Final = b"ARROW1\0\0"
 _ARROW_END: Final = b"ARROW1"
 
@@ -92,7 +92,7 @@ def tags_with(folder: RecordingsFolder, ids: Collection[str]) -> list[str]:
 def _is_more_in(
     folder: RecordingsFolder, manifest: str, needed: Collection[tuple[int, int]], ids: Collection[str]
 ) -> bool:
-    """Return whether a file of manifests may have some of recordings, beside those at known places."""
+    """Return whether a file of manifests may have manifests of recordings, other than ``needed`` ones."""
     data = folder.manifests.get(manifest)
     end = 0
     for offset, size in [*sorted(needed), (len(data), 0)]:
@@ -150,7 +150,7 @@ def remove_recordings(folder: RecordingsFolder, ids: Collection[str]) -> StoreRe
 
 
 def _rewritten(writer: StoreWriter, ids: Collection[str]) -> list[RecordingEntry] | None:
-    """Publish a version without some recordings, in whose files there is nothing of them, where there is something.
+    """Publish a version without some recordings, and without their data in its files, if there is any.
 
     Return the recordings that could not be read, or None if others changed these recordings meanwhile.
     """
@@ -181,13 +181,13 @@ def _rewritten(writer: StoreWriter, ids: Collection[str]) -> list[RecordingEntry
 
 
 def _shards_with(folder: RecordingsFolder, rest: list[RecordingEntry], ids: Collection[str]) -> set[str]:
-    """The shards of other recordings in which there are chunks of these, by the footers of the shards."""
+    """The other recordings' shards with chunks of these, according to the shards' footers."""
     shards = set()
     for shard in {shard for entry in rest for shard in entry.shards}:
         try:
             stores = RrdFile(folder.shards.place(shard)).stores()
         except (OSError, ReadError):
-            shards.add(shard)  # whether they are in it is not known; what is in it is verified when it is moved
+            shards.add(shard)  # it may have them; moving verifies its contents
             continue
         if any(store.recording_id in ids for store in stores):
             shards.add(shard)
@@ -195,7 +195,7 @@ def _shards_with(folder: RecordingsFolder, rest: list[RecordingEntry], ids: Coll
 
 
 def _manifests_with_more(folder: RecordingsFolder, rest: list[RecordingEntry], ids: Collection[str]) -> set[str]:
-    """The files of manifests that may have those of these recordings beside the ones of the ``rest``."""
+    """The files of the manifests of ``rest`` that may also have manifests of these recordings."""
     sizes = dict(folder.manifests.entries())
     return {
         name
@@ -214,7 +214,7 @@ def _pieces_of(entries: Iterable[RecordingEntry]) -> dict[str, set[tuple[int, in
 
 
 def _has_rows(folder: RecordingsFolder, version: RecordingsVersion | None, ids: Collection[str]) -> bool:
-    """Return whether a table of a version has a row of some recordings, if only of their removal."""
+    """Return whether a version's tables have rows of some recordings; a row of a removal counts."""
     wanted = pa.array(sorted(ids), pa.string())
     tables = () if version is None else version.tables
     batches = (batch for table in tables for batch in folder.rows(table))
@@ -245,10 +245,10 @@ def _files_of(folder: RecordingsFolder) -> Iterator[tuple[tuple[str, str], int]]
 
 
 def _without_schemas(folder: RecordingsFolder) -> set[str]:
-    """Remove the schemas that no recording has, and return the runs of writers for which they stay.
+    """Remove unused schemas; return the runs of writers that prevent the removal.
 
-    A writer that found a schema there, and did not write it, has announced itself before. So copies stay until no
-    writer is announced and no new recording names them; a removal that was cut is decided anew by the next one.
+    A writer that reuses an existing schema has announced itself before. So copies stay until no writer is announced and
+    no new recording names them. The next removal completes an interrupted one.
     """
     schemas = folder.schemas
     copies = [name for name in schemas.names() if name.endswith(GOING)]

@@ -1,10 +1,10 @@
-"""Schemas of layers: files named by their content, and the union of those of a dataset.
+"""Schemas of layers: files named by their content, and the union of a dataset's schemas.
 
 ::
 
     store/schemas/<digest>.arrow     an Arrow IPC schema: row ids, timelines, components with Rerun's metadata
 
-A schema has the columns that :meth:`Schema.to_arrow` gives. Thousands of recordings of one robot share one file.
+A schema has the columns of :meth:`Schema.to_arrow`. Thousands of recordings of one robot share one file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Store(Protocol):
 
 
 SUFFIX: Final = ".arrow"
-"""What the name of a schema's file ends with."""
+"""The suffix of a schema file."""
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _ERRORS: Final = (OSError, pa.ArrowException, ValueError, TypeError)
 
@@ -58,7 +58,7 @@ class SchemaFiles:
         if digest not in self._written:
             with writing(self._folder.place(name)):
                 if not self._is_there(name, data):
-                    # Another may have been faster: only what is damaged is written over, in one step.
+                    # Another writer may have been faster: only a damaged file is overwritten, in one step.
                     if not self._folder.create(name, data) and not self._is_there(name, data):
                         self._write_anew(name, data)
                     reach("schema.write", self._folder.place(name))
@@ -182,8 +182,8 @@ class SchemaUnion:
 def join_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """Return the union of the schemas of layers, in the order of :meth:`Schema.to_arrow`.
 
-    The result does not depend on the order of the schemas. Columns with the same name are joined: their types by
-    :func:`join_types`; of different archetypes or component types, the alphabetically first is kept. Raises
+    The result does not depend on the order of the schemas. Columns with the same name are joined: :func:`join_types`
+    joins their types; among different archetypes or component types, the alphabetically first is kept. Raises
     :class:`SchemaConflictError` if two types of a column conflict.
     """
     columns: dict[str, pa.Field] = {}
@@ -195,7 +195,7 @@ def join_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 _FLAG_OF_ALL: Final = b"rerun:is_semantically_empty"
-"""The flag that a column has only where all have it; the others it has where one has it."""
+"""A joined column has this flag only if all columns have it, and other flags if any has them."""
 
 
 def _join_columns(first: pa.Field, other: pa.Field) -> pa.Field:
@@ -248,7 +248,7 @@ def _type_bytes(datatype: pa.DataType) -> bytes:
 
 def _join_structs(first: pa.StructType, other: pa.StructType, where: str) -> pa.DataType:
     names = [[field.name for field in datatype] for datatype in (first, other)]
-    if any(len(set(some)) < len(some) for some in names):  # nobody can tell which field is which
+    if any(len(set(some)) < len(some) for some in names):  # fields of one name are ambiguous
         if first.equals(other):
             return min(first, other, key=_type_bytes)
         raise _conflict(where, other, first)

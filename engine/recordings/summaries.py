@@ -1,6 +1,6 @@
 """The summary of a layer in its entry: its columns, the ranges of its timelines, and its properties.
 
-Made of the chunk table; only chunks under ``/__properties`` are read.
+It is made from the chunk table; only chunks under ``/__properties`` are read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEAST: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
 
 NO_PROPERTIES: Final = b""
-"""The properties of a layer that has none."""
+"""The properties of a layer without properties."""
 
 
 class LayerSummary(NamedTuple):
@@ -96,7 +96,7 @@ def _properties_or_none(chunks: list[Chunk]) -> bytes | None:
 
 
 def _schemas_of(group: FooterGroup) -> list[pa.Schema]:
-    """The columns of each store: made once for those that have the same kinds of chunks, in the same order."""
+    """The columns of each store, made once for stores with the same kinds of chunks in the same order."""
     table = group.table
     kinds, count = table.kinds[0], len(table.kinds[1])
     types, sets = table.type_sets
@@ -129,9 +129,9 @@ def with_summary(folder: RecordingsFolder, entry: RecordingEntry, keep: Callable
 
 
 def summarised(folder: RecordingsFolder, live: LiveEntries, schemas: SchemaFiles) -> LiveEntries:
-    """Return the entries with summaries; those that an earlier release wrote without one get one.
+    """Return the entries with summaries, adding those that an earlier release did not write.
 
-    ``schemas`` caches their schemas; nothing is written.
+    ``schemas`` caches the schemas; nothing is written.
     """
     if not live.columns("schema")["schema"].null_count:
         return live
@@ -139,7 +139,7 @@ def summarised(folder: RecordingsFolder, live: LiveEntries, schemas: SchemaFiles
 
 
 def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
-    """The range of each timeline on which there is a time, by name; of two of one name that of the first.
+    """The range of each timeline with times, by name; the first kind's range if a name has two kinds.
 
     >>> ranges_of([TimelineHeader("tick", TimelineKind.SEQUENCE, *ends) for ends in ((3, 9), (0, 4))])
     (IndexRange(name='tick', kind='sequence', start=0, end=9),)
@@ -156,12 +156,12 @@ def ranges_of(timelines: Iterable[TimelineHeader]) -> tuple[IndexRange, ...]:
 
 
 def timelines_of(table: ChunkTable) -> list[TimelineHeader]:
-    """The timelines of a chunk table, in the order in which they come, each once, with the range of all chunks."""
+    """Each timeline of a chunk table, in order of first use, with its range over all chunks."""
     return _timelines_by(table, np.zeros(len(table), dtype=np.int64), 1)[0]
 
 
 def _timelines_by(table: ChunkTable, owner: Rows, count: int) -> list[list[TimelineHeader]]:
-    """The same for each of ``count`` owners of rows; those of a negative number are nobody's."""
+    """The timelines of each of ``count`` owners of rows; rows with a negative owner are ignored."""
     cells = table.timelines
     owner = np.repeat(owner, np.diff(cells.ends))
     is_owned = owner >= 0
@@ -216,13 +216,13 @@ def properties_of(chunks: Iterable[Chunk]) -> bytes:
     chosen = [values[name] for name in sorted(values)]
     shape = _shape_of([column for _, _, column in chosen])
     row = pa.RecordBatch.from_arrays([value for _, value, _ in chosen], schema=shape.schema)
-    if any(map(has_dictionary, shape.types)):  # they are messages of their own
+    if any(map(has_dictionary, shape.types)):  # dictionaries are separate messages
         return bytes(stream_of(row))
     return b"".join((shape.message, memoryview(row.serialize()), END_OF_STREAM))
 
 
 class _Shape(NamedTuple):
-    """The schema of properties, and the message that opens a stream of it."""
+    """The schema of properties, and the message at the start of its streams."""
 
     schema: pa.Schema
     message: bytes
@@ -230,7 +230,7 @@ class _Shape(NamedTuple):
 
 
 class _Shapes(dict[tuple[tuple[str, ComponentDescriptor], ...], _Shape]):
-    """Those that a thread has seen: a robot's recordings have one, and a stream is written in a fifth of the time."""
+    """A thread's known shapes: a robot's recordings share one, and a stream is written in a fifth of the time."""
 
 
 _MOST_SHAPES: Final = 256
@@ -251,7 +251,7 @@ def _shape_of(columns: Sequence[ComponentColumnDescriptor]) -> _Shape:
 
 
 def properties_in(data: bytes) -> pa.Table:
-    """Return the single row of :func:`properties_of`; it may have no columns. Raises as Arrow does."""
+    """Return the single row of :func:`properties_of`; it may have no columns. Raises Arrow's errors."""
     if not data:
         return pa.table({})
     table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
@@ -260,7 +260,7 @@ def properties_in(data: bytes) -> pa.Table:
 
 
 def _latest(row_ids: pa.Array, values: pa.Array) -> int | None:
-    """The row with the latest id of those that have a value."""
+    """The row with the latest id among rows with a value, or None."""
     if len(values) == 1:
         return None if values.null_count else 0
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)).tolist()

@@ -1,4 +1,4 @@
-"""The times of recordings of a store, right behind their manifests: found in parts, read, moved, made anew."""
+"""The times of a store's recordings, stored after their manifests: taken from parts, read, moved or made."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .folder import RecordingsFolder
 
 
 class TimesBytes(NamedTuple):
-    """The times of a recording as they go behind its manifest; nothing where they are not known."""
+    """The bytes of a recording's times, stored after its manifest; empty if unknown."""
 
     pieces: Sequence[bytes] = ()
     digest: str = ""
 
     @classmethod
     def of(cls, pieces: Sequence[bytes], directory: TimesDirectory) -> TimesBytes:
-        """Pieces one behind the other, and their directory."""
+        """Join pieces and their directory."""
         end = directory.to_bytes()
         return cls([*pieces, end], digest_of(end).hex())
 
     @property
     def size(self) -> int:
-        """All bytes."""
+        """The total number of bytes."""
         return sum(map(len, self.pieces))
 
     def noted(self, entry: RecordingEntry) -> RecordingEntry:
-        """The entry of a recording that has these times."""
+        """Return the entry with these times."""
         return replace(entry, times_size=self.size, times_digest=self.digest)
 
 
@@ -44,9 +44,9 @@ NO_TIMES: Final = TimesBytes()
 
 
 def times_of_parts(chunks: Sequence[PartChunk], staging: Staging | None) -> TimesBytes:
-    """The times of chunks, in their order, at the ends of the parts of the staging folder that they are all chunks of.
+    """The times of chunks, in the chunks' order, from the ends of their parts in the staging folder.
 
-    Nothing where one of the parts has none, or without chunks in parts. Raises ``ReadError``.
+    Empty if a part has no times or other chunks, or without chunks in parts. Raises ``ReadError``.
     """
     if not chunks or staging is None:
         return NO_TIMES
@@ -86,10 +86,10 @@ def times_in(folder: RecordingsFolder, entry: RecordingEntry) -> Times | None:
 
 
 def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
-    """The times of a recording, verified, to be written behind another manifest of the same chunks.
+    """The verified times of a recording, for another manifest of the same chunks.
 
-    What is damaged or was never made is made of the chunks; nothing, with a warning, where one of them cannot be read.
-    Those of chunks in place that were never made stay so.
+    Damaged or missing times are made from the chunks; if a chunk cannot be read, they are empty, with a warning.
+    Missing times of chunks in place stay missing.
     """
     if entry.in_place and not entry.times_size:
         return NO_TIMES
@@ -112,7 +112,7 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
 
 
 def made_times(chunks: ChunkReferences) -> TimesWriter:
-    """The times of chunks, each of which is read and decoded. Raises ``ReadError``."""
+    """Make the times of chunks, by decoding each. Raises ``ReadError``."""
     writer = TimesWriter()
     with keeping_open():
         for size, data in zip(

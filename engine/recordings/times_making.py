@@ -1,4 +1,4 @@
-"""Times and statistics made of recordings that have none: registered in place, or stored by an earlier release."""
+"""Times and statistics for recordings without them: registered in place, or stored by an earlier release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .writer import Commit, StoreWriter
 
 @dataclass(frozen=True)
 class _TimesBody(Body):
-    """The stage that reads layers, a task each, and leaves parts with nothing but the times of their chunks."""
+    """The stage that reads layers, one a task, and writes parts that have only the times of their chunks."""
 
     layers: tuple[tuple[str, ChunkReferences], ...]
 

@@ -29,13 +29,14 @@ from .folder import RecordingsFolder
 from .versions import RecordingsVersion, TableRef
 
 MOST_CHUNKS: Final = 100_000
-"""Chunks of one shard, whose footer is made in memory."""
+"""The most chunks of one shard, whose footer is made in memory."""
 
 
 class NewShards:
     """Copies chunks out of parts into shards of about ``shard_bytes`` each.
 
-    Shards appear in ``folder`` by :meth:`finish`, durably, under names that nothing knows yet; ``name`` gives these.
+    :meth:`finish` makes shards appear in ``folder``, durably, under new names from ``name``, which nothing refers to
+    yet.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class NewShards:
         self._open: Shard | None = None
 
     def add(self, store: StoreEntry, chunks: Sequence[PartChunk]) -> list[PartChunk]:
-        """Copy a recording's chunks, in their order in their parts; gives their new places."""
+        """Copy a recording's chunks, in their order in the parts; return their new places."""
         moved: list[PartChunk] = []
         with writing(self._destination):
             for run in neighbours(chunks, self._most):
@@ -75,7 +76,7 @@ class NewShards:
             shard.seal()
 
     def finish(self) -> None:
-        """Let all shards appear in their folder."""
+        """Make all shards appear in their folder."""
         with writing(self._destination):
             self._seal()
             for shard in self._shards:
@@ -88,7 +89,7 @@ class NewShards:
 
     @property
     def size(self) -> int:
-        """The bytes of all shards, once they are finished."""
+        """The bytes of all finished shards."""
         return sum(shard.size for shard in self._shards)
 
     def discard(self) -> None:
@@ -99,26 +100,26 @@ class NewShards:
 
 
 _MANIFEST_BYTES: Final = 32 << 20
-"""What is held in memory until a manifest is written."""
+"""Manifests of about this size are held in memory until they are written as one file."""
 
 
 class SweptError(WriteError):
-    """A vacuum may have removed files of a run: it did not know of it, or took its writer for dead."""
+    """A vacuum may have removed files of a run: it did not see the run, or took its writer for dead."""
 
 
 _SILENT: Final = 24 * 3600.0
-"""Seconds after which a writer on another host that gives no sign of life counts as dead."""
+"""Seconds without a sign of life after which a writer on another host counts as dead."""
 _SIGNS: Final = _SILENT / 24
 _SUFFIX: Final = ".json"
 _TORN: Final = 0.1
-"""Seconds in which an announcement that is being written is whole."""
+"""Seconds within which an announcement is completely written."""
 
 
 class NewFiles:
-    """Writes the files of a run: one commit, tried as often as it takes. ``run`` begins their names.
+    """Writes the files of a run: one commit, retried as needed. File names begin with ``run``.
 
-    ``base`` is the number of a version that was the newest before the first of them is written. Shards, and manifests
-    with times of about 32 MiB, are there, durably, by :meth:`finish`.
+    ``base`` is the number of the newest version before the first file is written. :meth:`finish` makes shards, and
+    manifest files of about 32 MiB, durable.
     """
 
     def __init__(self, folder: RecordingsFolder, staging: Staging | None, shard_bytes: int, *, base: int) -> None:
@@ -136,7 +137,7 @@ class NewFiles:
 
     @property
     def shards(self) -> NewShards:
-        """The shards. Copies for them wait in the staging folder."""
+        """The shards. Their copies are in the staging folder until :meth:`finish`."""
         if self._shards is None:
             assert self._staging is not None, "shards need a staging folder"
             folder = self.folder
@@ -144,7 +145,7 @@ class NewFiles:
         return self._shards
 
     def name(self, suffix: str) -> str:
-        """A name for the next file, which nobody uses again; the run is announced before the first."""
+        """Return a unique name for the next file; the first call announces the run."""
         now = time.monotonic()
         if self._announced is None or now - self._announced > _SIGNS:
             is_first, self._announced = self._announced is None, now
@@ -157,7 +158,7 @@ class NewFiles:
         return f"{self.run}-{self._count}{suffix}"
 
     def check(self, base: RecordingsVersion | None) -> None:
-        """Raise a transient ``WriteError`` where this run must not publish on ``base``, as its files may be gone."""
+        """Raise a transient ``WriteError`` if this run must not publish on ``base``, as its files may be gone."""
         if not self._count:
             self.base = base.number if base else 0
         if base is None or base.spares(self.run, self.base):
@@ -170,14 +171,14 @@ class NewFiles:
         )
 
     def withdraw(self) -> None:
-        """Take the announcement back: the run is over. A vacuum finds out by itself where this fails."""
+        """Remove the announcement: the run is over. If this fails, a vacuum notices the end by itself."""
         if self._announced is not None:
             reach("announce.clear")
             with contextlib.suppress(OSError, WriteError):
                 self.folder.writers.delete([f"{self.run}{_SUFFIX}"])
 
     def add_manifest(self, data: bytes, times: Sequence[bytes] = ()) -> tuple[str, int]:
-        """Add the manifest of a recording, with its times behind it; the file it is going to are in, and its offset."""
+        """Add a recording's manifest and the times after it; return the name of its future file, and its offset."""
         if self._size >= _MANIFEST_BYTES:
             self._write_manifest()
         if not self._pieces:
@@ -188,13 +189,13 @@ class NewFiles:
         return self.manifests[-1], offset
 
     def finish(self) -> None:
-        """Let all of them be there."""
+        """Write all files."""
         if self._shards is not None:
             self._shards.finish()
         self._write_manifest()
 
     def discard(self) -> None:
-        """Remove them, as far as possible: certainly no version names them. A vacuum finds what stays."""
+        """Remove the files if possible; no version names them. A vacuum removes the rest."""
         with contextlib.suppress(OSError, WriteError):
             if self._shards is not None:
                 self._shards.discard()
@@ -211,14 +212,14 @@ class NewFiles:
 
 
 def put_durably(folder: Folder, name: str, data: bytes) -> None:
-    """Write a file for a later version: its name is on the disk before that version's."""
+    """Write a file for a later version, and make its name durable before that version's."""
     folder.put(name, data)
     if isinstance(folder, LocalFolder):
         sync_folder(folder.location)
 
 
 def announced_runs(folder: RecordingsFolder) -> tuple[set[str], set[str]]:
-    """Return the announced runs of writers that live, as far as is known, and of those that do not."""
+    """Return the announced runs of writers that seem alive, and of dead writers."""
     living, dead = set[str](), set[str]()
     try:
         names = list(folder.writers.names())
@@ -233,7 +234,7 @@ def announced_runs(folder: RecordingsFolder) -> tuple[set[str], set[str]]:
 
 
 def withdraw_all(folder: RecordingsFolder, runs: Iterable[str]) -> None:
-    """Take back announcements of runs that are over."""
+    """Remove announcements of runs that are over."""
     folder.writers.delete(f"{run}{_SUFFIX}" for run in runs)
 
 
@@ -246,7 +247,7 @@ def _holder(folder: Folder, name: str) -> Holder | None:
         except (FileNotFoundError, SourceMissingError):
             return None
         except (ValueError, TypeError, RecursionError):
-            continue  # it is being written, or was torn
+            continue  # it is incomplete: being written, or cut short
         except ReadError as error:
             raise WriteError(
                 f"the announcement of a run cannot be read: {error}", path=folder.place(name), transient=True
@@ -256,7 +257,7 @@ def _holder(folder: Folder, name: str) -> Holder | None:
 
 OPERATION: Final = "vacuum"
 SAME_RECORDINGS: Final = (OPERATION, "tag", "untag")
-"""The operations that leave the recordings as they are."""
+"""The operations that do not change the recordings."""
 
 
 def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds: float = 0.0) -> int:
@@ -270,11 +271,11 @@ def vacuum_store(folder: RecordingsFolder, *, keep: int = 1, older_than_seconds:
 def vacuum_folder(
     folder: RecordingsFolder, newest: RecordingsVersion, *, keep: int, older_than_seconds: float
 ) -> tuple[RecordingsVersion, int]:
-    """See :meth:`RecordingStore.vacuum`; return the version that is the newest then, and the bytes freed.
+    """See :meth:`RecordingStore.vacuum`; return the newest version afterwards, and the bytes freed.
 
-    ``newest`` is the newest version, read before; where there is something to remove, one after it is published that
-    has the same recordings, and says whom it spared: the files of runs that writers who live have announced. Versions
-    with a tag stay, whatever their age. Raises as ``StoreWriter.commit`` does.
+    ``newest`` is the newest version, read before. If there are files to remove, a next version is published with the
+    same recordings and the runs it spared: those announced by live writers. Versions with a tag stay, whatever their
+    age. Raises the errors of ``StoreWriter.commit``.
     """
     began = time.perf_counter()
     files_by_folder = [(kind, kind.entries()) for kind in (folder.tables, folder.manifests, folder.shards)]
@@ -309,7 +310,7 @@ def vacuum_folder(
 
 
 def is_doomed(name: str, needed: Collection[str], living: Collection[str]) -> bool:
-    """Return True for a file to remove, of those found before the newest version was read."""
+    """Return True if a file, listed before the newest version was read, is to be removed."""
     return name not in needed and name.partition("-")[0] not in living
 
 
@@ -324,7 +325,7 @@ def following(newest: RecordingsVersion, living: Iterable[str], first: int, seco
 
 
 def following_version(newest: RecordingsVersion, operation: str, seconds: float) -> RecordingsVersion:
-    """Return a version on top of another, with the same recordings, and what was said of them."""
+    """Return a version on top of another, with the same recordings, totals and tags."""
     return replace(
         newest,
         number=newest.number + 1,
@@ -341,13 +342,13 @@ def following_version(newest: RecordingsVersion, operation: str, seconds: float)
 def _first_and_tables(
     folder: RecordingsFolder, newest: RecordingsVersion, keep: int, limit: float
 ) -> tuple[int, set[TableRef]]:
-    """The number of the first version that stays, and the tables of all that stay: those from it on, and tagged ones.
+    """The number of the first version to keep, and the tables of all kept ones: from it on, and tagged.
 
-    A version of a vacuum or of a tag, which has the recordings of the one before it, is not counted.
+    Versions of vacuums and tags, which have the recordings of the version before, do not count for ``keep``.
     """
     first, tables, tagged = newest.number, set[TableRef](), set(newest.tags.values())
     is_young = True
-    for number in reversed(folder.files.numbers()):  # one at a time: of an hour there may be thousands
+    for number in reversed(folder.files.numbers()):  # one at a time: an hour may have thousands
         if not ((is_young and number >= newest.first) or number in tagged):
             continue
         version = newest if number == newest.number else folder.read_version(number)

@@ -1,4 +1,4 @@
-"""All of a store read, to see whether it is what was written: versions, tables, manifests, shards and chunks."""
+"""Verification of a store: all versions, tables, manifests, shards and chunks are read and checked."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from .versions import TableRef
 
 
 class _Told(defaultdict[tuple[str, str], defaultdict[int, list[tuple[StoreEntry, ChunkEntry]]]]):
-    """The chunks of manifests, by their file and its version, and by their offsets."""
+    """The manifests' claims about chunks, by file and its version, and by offset."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
 
 class _Times(defaultdict[tuple[str, str], defaultdict[int, list[tuple[Times, int]]]]):
-    """The times of the same chunks, and the number of the chunk in them."""
+    """The times of the same chunks, and each chunk's number in them."""
 
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
     def look(self, shard: tuple[str, str]) -> Look | None:
-        """Return a look at the chunks of a file. It compares them with their times."""
+        """Return a function that compares a file's chunks with their times, or None."""
         claims = self.get(shard)
         if claims is None:
             return None
@@ -133,7 +133,7 @@ _AT_ONCE: Final = 16
 
 
 def _fault_of(folder: RecordingsFolder, entry: RecordingEntry, shards: Set[str]) -> ReadError | None:
-    """The fault of a layer: of its manifest or times, or of the files that its chunks are in."""
+    """The fault of a layer's manifest, times or files of chunks, or None."""
     try:
         if not entry.manifest:
             return None
@@ -155,11 +155,11 @@ def _gone(what: str, path: str | None) -> ReadError:
 
 
 def _in_place(folder: RecordingsFolder) -> set[tuple[str, int]]:
-    """Return the manifests of the newest version with chunks in files of others."""
+    """Return the newest version's manifests whose chunks are in files outside the store."""
     try:
         newest = folder.newest()
         live = folder.live(newest).table if newest else SCHEMA.empty_table()
-    except ReadError:  # told where that file is read
+    except ReadError:  # reading that file reports it
         return set()
     rows = live.filter(live["in_place"])
     return set(zip(rows["manifest"].to_pylist(), rows["manifest_offset"].to_pylist(), strict=True))
@@ -180,7 +180,7 @@ def _read_columns(schemas: SchemaFiles, folder: RecordingsFolder, entry: Recordi
 
 
 def _read_manifest(folder: RecordingsFolder, entry: RecordingEntry, claims: _Told, time_claims: _Times) -> None:
-    """Take what a recording's manifest and times tell of its chunks. Raises ``ReadError``."""
+    """Collect the claims of a recording's manifest and times about its chunks. Raises ``ReadError``."""
     chunks = folder.references(entry)
     times = times_in(folder, entry)
     if times is not None:

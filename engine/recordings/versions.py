@@ -1,33 +1,33 @@
 """Versions of a store, and their files: numbered JSON files that each appear whole, in one step, and never change.
 
-A store is written by runs, any number of them at once, any of which may stop anywhere and go on much later, and whose
-requests may arrive much later. Nothing but the order in which versions appear protects it, neither a lock nor a clock:
+Any number of runs may write a store at once. Each may stop anywhere and continue much later, and its requests may
+arrive much later. Only the order in which versions appear protects the store, neither a lock nor a clock:
 
-1. A run notes the number ``began`` of the newest version, announces itself, and then writes its files, whose names
-   begin with its own and are used by nobody again. It publishes them as the version after the newest one, its base, on
-   the condition that there is none of that number. When there is, it looks at what came in between, decides anew what
-   it is to publish (a table is written for each base), and tries the next number. What a version names is named by the
-   version before it or by one that counts by that (5), or was written by its own run.
-2. Nothing is removed before a version says so. A vacuum lists the files, reads the newest version, lists the
-   announcements, and publishes its version. That says with which number the store begins (``first``), that it is one of
-   a vacuum (``vacuumed``), and of which runs it spares the files (``spared``, each with the number after which every
-   vacuum has spared it); these are carried along by all versions after it. Then it removes earlier versions, and those
-   of the listed files that no version from ``first`` on names and no run has written that it spares. When its number is
-   taken it reads again what there is, and keeps its list of files.
-3. So a run may publish on a base only if no vacuum up to that one came after ``began``, or each of them spared it
-   (:meth:`RecordingsVersion.spares`). Of a vacuum that came before ``began`` the list of files was made before the run
-   had any. One that comes after the run's version finds its files named. One of the number that the run wanted itself
-   was faster, and the run finds it in its new base; and so it does whose request is late.
-   It does not matter whether whoever was not spared was dead: who only slept cannot publish any more, and begins anew.
-4. The number of a version that was removed is free, and what arrives late may take it. So only numbers from the
-   newest version's ``first`` on count, and a run believes to have published when it has seen that its own does. Where
-   it does not know, it removes nothing and tries no other number: a late request would make two versions of one run.
-5. A version that a tag names counts, too: a vacuum spares it, and all that it names. A tag, and the restoration of an
-   earlier version, are published on the condition that the version counts by the base. So no vacuum up to the base has
-   taken what it names, and one that comes later finds it named.
+1. A run notes the number ``began`` of the newest version, announces itself, and then writes its files. Their names
+   begin with the run's name and are never reused. The run publishes them as the version after the newest one, its
+   base, on the condition that this number is free. If it is taken, the run reads the versions in between, decides anew
+   what to publish (each base needs its own table), and tries the next number. Each file that a version names is named
+   by the version before or by one that counts (5), or was written by the version's own run.
+2. Files are removed only after a version announces it. A vacuum lists the files, reads the newest version, lists the
+   announcements, and publishes its version. This records the number with which the store begins (``first``), its own
+   number (``vacuumed``), and the runs whose files it spares (``spared``, each with the number after which every vacuum
+   has spared it); all later versions carry these over. Then the vacuum removes earlier versions, and those listed files
+   that no version from ``first`` on names and no spared run has written. If its number is taken, it reads the state
+   again, but keeps its list of files.
+3. So a run may publish on a base only if no vacuum up to the base came after ``began``, or each of them spared the run
+   (:meth:`RecordingsVersion.spares`). A vacuum before ``began`` listed the files before the run had any. A vacuum after
+   the run's version finds its files named. If a vacuum took the number that the run wanted, the run finds it in its new
+   base, as does a run whose request is late. It does not matter whether a writer that was not spared was dead: if it
+   only slept, it cannot publish any more, and begins again.
+4. The number of a removed version is free, and a late request may take it. So only numbers from the newest version's
+   ``first`` on count, and a run has published only once it has seen that its version counts. If it does not know, it
+   removes nothing and tries no other number: a late request would otherwise publish the run twice.
+5. A tagged version counts, too: a vacuum spares it, and all that it names. A tag, and the restoration of an earlier
+   version, are published on the condition that the version counts for the base. So no vacuum up to the base has removed
+   its files, and a later one finds them named.
 
-Files that are named by their content (:mod:`.schemas`) may be written by several runs, so they are never removed: a
-removal that is late would hit what another run has come to rely on.
+Files that are named by their content (:mod:`.schemas`) may be written by several runs, so a vacuum never removes them:
+a late removal would hit a file that another run relies on.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class RecordingsVersion:
     def of(cls, data: Mapping[str, Any]) -> RecordingsVersion:
         """The inverse of :meth:`to_dict`. Raises ``TypeError`` or ``ValueError`` for invalid data."""
         tables = tuple(TableRef(*table) for table in data["tables"])
-        vacuumed = data.get("vacuumed", data.get("number", 0))  # of a release that said nothing of it
+        vacuumed = data.get("vacuumed", data.get("number", 0))  # an earlier release does not record it
         return cls(**{**data, "tables": tables, "vacuumed": vacuumed})
 
 

@@ -67,8 +67,8 @@ class Arrived:
     """A recording to commit: its chunks in parts of the staging folder, with digests, in order.
 
     Without ``keep_chunks``, the store records only the entry, and the chunks are in the RRD ``rrd``. With ``in_place``
-    there are no parts: the store refers to the source file. ``silent_columns`` are columns of nulls, which no header of
-    a chunk has.
+    there are no parts: the store refers to the source file. ``silent_columns`` are all-null columns, which no chunk
+    header has.
     """
 
     store: StoreEntry
@@ -95,15 +95,14 @@ class Commit:
     batch: int = 0
     files: Mapping[str, int] = field(default_factory=dict)
     bytes_in: int = 0
-    began: float = field(default_factory=lambda: time.perf_counter())  # not itself: tests stop the clock
+    began: float = field(default_factory=lambda: time.perf_counter())  # a lambda, as tests replace the clock
 
 
 Rule = Callable[[LiveEntries, RecordingsVersion | None, Sequence[RecordingEntry]], Sequence[RecordingEntry]]
-"""What decides on a base: given its recordings, its version and the entries that are to be added, it gives those that
-are, or raises."""
+"""A check of a base: takes its recordings, version and the entries to add; returns those to add, or raises."""
 
 _Change = Callable[[], tuple[Sequence[RecordingEntry], bool] | None]
-"""The entries to be added to the newest version, or those that are to be all there is; None if nothing is left."""
+"""The entries to publish, and whether they replace all others instead of being added; None for no change."""
 
 _SWEPT_ATTEMPTS: Final = 5
 
@@ -300,7 +299,7 @@ class StoreWriter:
         if self.live is before:
             return entries, True
         given = {entry.key: entry for entry in entries}
-        now = {entry.key: entry for entry in self.live}  # asking for each by its key takes eight times as long
+        now = {entry.key: entry for entry in self.live}  # a lookup for each key takes eight times as long
         changed = {e.key: e for e in before if given.get(e.key) != e}
         same = {key for key, entry in changed.items() if now.get(key) == entry}
         if changed and not same:
@@ -349,7 +348,7 @@ class StoreWriter:
             with contextlib.suppress(ChunkmillError, OSError):  # the next use tries again
                 self.refresh()
             if isinstance(error, ReadError) and self.number != base:
-                return False  # what it was to be built upon is removed by now
+                return False  # the base's files were removed meanwhile
             raise
         if not made:
             self._may_be_visible = False
@@ -443,9 +442,9 @@ class StoreWriter:
     def _next(
         self, files: NewFiles, entries: Sequence[RecordingEntry], anew: bool, commit: Commit
     ) -> RecordingsVersion:
-        """The version after this one, with these entries, or ``anew`` of them alone; its tables are written.
+        """Return the next version, with these entries added, or if ``anew`` only these; write its tables.
 
-        What vacuums have said, and tags, are carried along.
+        The facts from vacuums, and tags, are carried over.
         """
         if anew:
             self.live = LiveEntries()
@@ -492,7 +491,7 @@ class StoreWriter:
             merged.insert(0, tables.pop())
             count += merged[0].entries
         rows: Iterable[pa.RecordBatch] = chain(*map(self.folder.rows, merged), rows_of(entries))
-        if not tables and count > len(self.live):  # else one that was replaced must go on hiding what it replaced
+        if not tables and count > len(self.live):  # otherwise replaced entries must keep hiding older ones
             rows = self.live.batches()
         data, count = table_of(rows)
         name = self._new_table = files.name(".arrow")
@@ -503,7 +502,7 @@ class StoreWriter:
 
 
 def _summary(recording: Arrived, staging: Staging | None) -> LayerSummary:
-    """Return the summary of a new recording; of one in parts by the headers of its chunks."""
+    """Return the summary of a new recording; if its chunks are in parts, from their headers."""
     if recording.in_place is not None:
         return recording.in_place.summary
     headers = [c.entry.header for c in recording.chunks]

@@ -1,8 +1,8 @@
 """Chunks as Arrow IPC messages: encoded, decoded, and checked before Arrow allocates memory.
 
-A recording has many chunks of few shapes. The schema that opens a stream differs between chunks of one shape in the
-digits of the chunk id alone, and takes longer to put together, or to read, than the batch behind it: so it is made
-once, and read once. Of larger chunks, columns that LZ4 would not make smaller are written from where they are.
+A recording has many chunks of few shapes. Between chunks of one shape, the schema at the start of a stream differs only
+in the digits of the chunk id. It takes longer to make, or to read, than the batch after it, so it is made once, and
+read once. For larger chunks, columns that LZ4 would not make smaller are written without a copy.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _FILE_END: Final = 10
 def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
     """The first batch of an IPC stream, without a copy.
 
-    Raises ``ValueError`` for a batch that would expand beyond what may be believed, ``StopIteration`` where there is
-    no batch, and what Arrow raises for bytes that are no stream. Offsets inside the batch are not checked yet.
+    Raises ``ValueError`` for a batch that declares an implausible expansion, ``StopIteration`` without a batch, and
+    Arrow's errors for other bytes. Offsets inside the batch are not checked yet.
     """
     messages = pa.ipc.MessageReader.open_stream(stream)
     schema = messages.read_next_message()
@@ -73,7 +73,7 @@ def read_batch(stream: pa.Buffer) -> pa.RecordBatch:
 
 
 def check_message(message: pa.Message) -> bool:
-    """Return True if a batch is compressed. Raises ``ValueError`` for an expansion beyond belief."""
+    """Return True if a batch is compressed. Raises ``ValueError`` for an implausible expansion."""
     total = _expansion(message)
     most = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(message.body or b"") * MAX_COMPRESSION_RATIO))
     if total is not None and total > most:
@@ -97,7 +97,7 @@ def expanded_size(stream: pa.Buffer) -> int:
 
 
 def check_columns(schema: pa.Message) -> None:
-    """Raise ``ValueError`` for a schema with too many columns, which are counted before any is created."""
+    """Raise ``ValueError`` for a schema with too many columns. They are counted before any is created."""
     if schema.type != "schema":
         raise ValueError("it does not begin with a schema")
     metadata = memoryview(schema.metadata)
@@ -112,7 +112,7 @@ def check_columns(schema: pa.Message) -> None:
 
 
 def _expansion(message: pa.Message) -> int | None:
-    """Return the declared bytes of the compressed buffers of a batch or dictionary, or None if not compressed."""
+    """Return the bytes that a batch's or dictionary's compressed buffers declare, or None if not compressed."""
     metadata, body = memoryview(message.metadata), memoryview(message.body or b"")
     try:
         table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
@@ -129,8 +129,7 @@ def check_file(data: bytes) -> None:
     """Raise ``ValueError`` if an IPC file names blocks beyond its end, or buffers beyond the limits.
 
     pyarrow only checks the messages, and skips the validity of columns without nulls. Other readers allocate the sizes
-    in a footer or a buffer. Blocks are those of Arrow's ``File.fbs``: an offset, and the lengths of the head and the
-    body.
+    in a footer or a buffer. A block is an offset and the lengths of head and body, as in Arrow's ``File.fbs``.
     """
     view = memoryview(data)
     try:
@@ -150,7 +149,7 @@ def check_file(data: bytes) -> None:
 
 
 def _declared_size(metadata: memoryview, body: memoryview, vector: int) -> int:
-    """Sum of the sizes that stand before the compressed buffers listed in ``vector``."""
+    """Sum of the sizes that precede the compressed buffers listed in ``vector``."""
     total = 0
     for i in range(_U32.unpack_from(metadata, vector)[0]):
         offset, length = _SPAN.unpack_from(metadata, vector + 4 + 16 * i)
@@ -178,7 +177,7 @@ def _field(data: memoryview, table: int, slot: int) -> int | None:
 
 _HINT: Final = "The file is damaged; copy it again, or read it with recover=True."
 _END_SIZE: Final = 64
-"""Room for the end of an Arrow IPC stream, and for what its messages are padded with."""
+"""Room for the end of an Arrow IPC stream, and for the padding of its messages."""
 
 ARROW_ERRORS: Final = (
     pa.ArrowException,
@@ -188,7 +187,7 @@ ARROW_ERRORS: Final = (
     KeyError,
     OverflowError,
     StopIteration,
-    RuntimeError,  # of pyarrow-hotfix, for an extension type that is pickled code (pyarrow below 21)
+    RuntimeError,  # from pyarrow-hotfix, for an extension type that is pickled code (pyarrow below 21)
 )
 """The errors that Arrow raises for invalid bytes."""
 
@@ -209,9 +208,9 @@ def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def stream_pieces(batch: pa.RecordBatch, *, after: int = 0) -> list[pa.Buffer]:
-    """The same Arrow IPC stream as pieces that are one after the other: columns are not copied.
+    """The same Arrow IPC stream as consecutive pieces: columns are not copied.
 
-    ``after``: without so many bytes at the beginning, where a piece has to end: the schema.
+    The first ``after`` bytes, the schema for example, are omitted; a piece must end there.
     """
     sink = _Pieces()
     _write(batch, sink)
@@ -224,7 +223,7 @@ def stream_pieces(batch: pa.RecordBatch, *, after: int = 0) -> list[pa.Buffer]:
 
 
 class _Pieces:
-    """A file to Arrow; keeps what is written."""
+    """Collects what Arrow writes, like a file."""
 
     closed = False
 
@@ -241,7 +240,7 @@ class _Pieces:
         return self._size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
 
 def _write(batch: pa.RecordBatch, sink: Any) -> None:
@@ -250,7 +249,7 @@ def _write(batch: pa.RecordBatch, sink: Any) -> None:
 
 
 def check_size(size: int) -> None:
-    """Raise :class:`WriteError` where a chunk's stream of ``size`` bytes is too large for any reader."""
+    """Raise :class:`WriteError` if a chunk's stream of ``size`` bytes is too large for any reader."""
     if size > MAX_CHUNK_UNCOMPRESSED + _END_SIZE:
         raise WriteError(
             f"a chunk of {size:,} bytes is larger than the limit of {MAX_CHUNK_UNCOMPRESSED:,}",
@@ -268,7 +267,7 @@ def has_dictionary(datatype: pa.DataType) -> bool:
 def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, what: str) -> pa.RecordBatch:
     """The first batch of an Arrow IPC stream, with all buffers and offsets checked.
 
-    The full validation prevents reads outside a buffer by a hostile offset. It takes a few percent of the
+    The full validation prevents a hostile offset from reading outside a buffer. It takes a few percent of the time of
     decompression. Raises :class:`ReadError`.
     """
     try:
@@ -286,10 +285,10 @@ def decode_batch(data: bytes | memoryview, *, path: str, offset: int | None, wha
 
 
 def decode_alike(streams: Sequence[bytes | memoryview]) -> list[pa.RecordBatch]:
-    """The first batches of Arrow IPC streams that all begin as the first one does, with a schema that is read once.
+    """The first batches of Arrow IPC streams with the same schema message, which is read once.
 
-    Each is checked as :func:`decode_batch` does. Raises one of :data:`ARROW_ERRORS` where one of them is not whole, or
-    has a batch of another kind: then each is to be decoded by itself.
+    Each is checked like in :func:`decode_batch`. Raises one of :data:`ARROW_ERRORS` if a stream is incomplete, or has a
+    batch of another kind: then decode each by itself.
     """
     head = head_of(streams[0])
     opening = pa.ipc.read_message(pa.py_buffer(head))
@@ -324,12 +323,12 @@ def decode_schema(data: bytes, *, path: str, offset: int | None, what: str) -> p
 
 
 def first_line(error: BaseException) -> str:
-    """The message of an error, without what follows: pyarrow-hotfix shows the whole pickle."""
+    """The first line of an error's message: pyarrow-hotfix adds the whole pickle."""
     return str(error).partition("\n")[0].rstrip(":") or repr(error)
 
 
 def _check_names(schema: pa.Schema) -> None:
-    """Raise ``ValueError`` where a name is not UTF-8: Arrow would say so only when it is requested."""
+    """Raise ``ValueError`` if a name is not UTF-8: Arrow would raise only when the name is read."""
     for field in schema:
         field.name  # noqa: B018
         _check_nested_names(field.type)
@@ -347,25 +346,25 @@ END_OF_STREAM: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ID_DIGITS: Final = 32
 _MOST_SHAPES: Final = 4096
 _MOST_TYPES: Final = 16
-"""Of chunks that differ in the types of their components alone."""
+"""The limit for shapes that differ only in the types of components."""
 
 
 class _Room:
-    """Memory of a thread in which one chunk after the other is put together; and the shapes of chunks seen there."""
+    """A thread's memory, in which it encodes one chunk after another, and the shapes of its chunks."""
 
     def __init__(self) -> None:
         self.shapes: dict[tuple[object, ...], list[ChunkShape]] = {}
         self._buffer = bytearray()
 
     def bytes(self, size: int) -> bytearray:
-        """At least so many bytes, used again and again."""
+        """Return at least ``size`` bytes, the same in each call."""
         if len(self._buffer) < size:
             self._buffer = bytearray(2 * size)
         return self._buffer
 
 
 class Encoded(NamedTuple):
-    """The payload that holds a chunk, as ``pieces`` that are one after the other, and its uncompressed size in bytes.
+    """The payload of a chunk as consecutive ``pieces``, and its uncompressed size in bytes.
 
     Pieces may be the chunk's own columns.
     """
@@ -383,8 +382,8 @@ class Encoded(NamedTuple):
 def encode_chunk(data: ChunkData, compression: Compression = Compression.LZ4) -> Encoded:
     """Encode a chunk. Raises :class:`WriteError` above 1 GiB.
 
-    Before compression, byte for byte what :func:`encode_batch` makes of the chunk's record batch. With ``LZ4``, a
-    chunk of 128 KiB or more that would not become a sixth smaller is not compressed.
+    Before compression, the bytes are those of :func:`encode_batch` for the chunk's record batch. With ``LZ4``, a chunk
+    of 128 KiB or more that would not become a sixth smaller is not compressed.
     """
     shape = _shape_of(data) if compression == Compression.LZ4 else None
     if shape is None or shape.message is None:
@@ -420,7 +419,7 @@ def encode_stream(stream: bytes, compression: Compression = Compression.LZ4) -> 
 
 
 def _taken(shape: ChunkShape, data: ChunkData) -> Taken | None:
-    """Return the buffers of a chunk, or None for one whose batch has to be made for them."""
+    """Return the buffers of a chunk, or None if they need a batch."""
     if shape.takers is None or not data.num_rows:
         return None
     return take(shape.takers, arrays_of(data), data.num_rows)
@@ -442,7 +441,7 @@ def take(takers: Sequence[Taker], columns: Sequence[pa.Array], rows: int) -> Tak
 
 
 def taker_of(datatype: pa.DataType) -> Taker | None:
-    """Return what takes the buffers of a column of a type, or None for a type that is not taken apart."""
+    """Return the function that takes a column's buffers, or None if it does not support the type."""
     if pa.types.is_primitive(datatype) or pa.types.is_fixed_size_binary(datatype):
         return _take_plain
     if pa.types.is_string(datatype) or pa.types.is_binary(datatype):
@@ -512,7 +511,7 @@ def _struct_taker(takers: Sequence[Taker]) -> Taker:
 
 
 def joined_stream(layout: StreamLayout, digits: bytes, buffers: Sequence[Bytes]) -> bytes:
-    """Return the stream of a chunk of a layout: in a third of the time that Arrow takes for it."""
+    """Return a chunk's stream, by its layout, in a third of Arrow's time."""
     pieces: list[Bytes] = [layout.between[0], digits, layout.between[1]]
     for buffer, size, after in zip(buffers, layout.sizes, layout.between[2:], strict=True):
         pieces += (buffer if len(buffer) == size else memoryview(buffer)[:size], after)
@@ -520,7 +519,7 @@ def joined_stream(layout: StreamLayout, digits: bytes, buffers: Sequence[Bytes])
 
 
 def _layout_of(shape: ChunkShape, taken: Taken, stream: memoryview, start: int) -> StreamLayout | None:
-    """Return the layout of a stream whose batch begins at ``start``, or None if its buffers are others than those."""
+    """Return the layout of a stream whose batch begins at ``start``, or None if it has other buffers than ``taken``."""
     body = start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")
     places = [(body + offset, size) for offset, size in _buffer_spans(stream[start + 8 : body]) if size]
     if len(places) != len(taken.buffers):
@@ -534,7 +533,7 @@ def _layout_of(shape: ChunkShape, taken: Taken, stream: memoryview, start: int) 
 
 
 def _buffer_spans(metadata: memoryview) -> list[tuple[int, int]]:
-    """Return offset and size of each buffer of a batch, by the message before it."""
+    """Return offset and size of each buffer of a batch, from the message before it."""
     table = _follow(metadata, _field(metadata, _follow(metadata, 0), _MESSAGE_HEADER))
     vector = _follow(metadata, _field(metadata, table, _BATCH_BUFFERS))
     return [_SPAN.unpack_from(metadata, vector + 4 + 16 * i) for i in range(_U32.unpack_from(metadata, vector)[0])]
@@ -590,7 +589,7 @@ def _new_shape(data: ChunkData, types: Sequence[pa.DataType]) -> ChunkShape:
         return unusable
     message = bytes(schema.serialize())
     digits = _digits(data.chunk_id)
-    if message.count(digits) != 1:  # an entity named after it, say
+    if message.count(digits) != 1:  # an entity with the id in its name, for example
         return unusable
     takers = [taker_of(datatype) for datatype in schema.types]
     all_takers = [taker for taker in takers if taker is not None]
@@ -606,15 +605,15 @@ _MOST_SCHEMAS: Final = 1024
 _MOST_TRIES: Final = 8
 
 _Key = tuple[int, bytes]
-"""Where the id is in a schema message, and the message without it."""
+"""The place of the id in a schema message, and the message without the id."""
 
 
 @dataclass(slots=True)
 class _KnownSchema:
     """A schema, and where its columns go.
 
-    ``batch_head`` is the head of a batch without compression: another one like it need not be checked again.
-    ``places`` are those of the columns behind such a head, once it was seen twice.
+    ``batch_head`` is the checked head of an uncompressed batch: an equal head is not checked again. ``places`` are the
+    places of the columns after such a head, from its second occurrence on.
     """
 
     schema: pa.Schema
@@ -629,9 +628,9 @@ class _KnownSchemas(dict[_Key, _KnownSchema]):
 
 
 def decode_chunk(stream: bytes | memoryview, *, path: str, offset: int | None, what: str) -> ChunkData:
-    """The chunk in an Arrow IPC stream; every buffer and offset in it is checked, as :func:`decode_batch` does.
+    """The chunk in an Arrow IPC stream. Every buffer and offset is checked, like in :func:`decode_batch`.
 
-    Raises :class:`ReadError` for bytes that are no such stream, ``ValueError`` for a batch that is no chunk.
+    Raises :class:`ReadError` for an invalid stream, ``ValueError`` for a batch that is no chunk.
     """
     head = head_of(stream)
     key = _key_of(head)
@@ -656,13 +655,13 @@ def head_of(stream: bytes | memoryview) -> bytes:
 
 
 def _key_of(head: bytes) -> _Key | None:
-    """Return None without a schema, or without an id in it."""
+    """Return the key of a schema message, or None without a message or an id in it."""
     at = head.find(_PREFIX, 8)
     return None if at < 0 or at + _ID_SIZE > len(head) else (at, head[:at] + head[at + _ID_SIZE :])
 
 
 def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSchema) -> ChunkData | None:
-    """Return the chunk, or None for anything unusual or wrong: then it is read with all care."""
+    """Return the chunk, or None for anything unusual or wrong, which takes the full checks."""
     start = len(head)
     batch_head = bytes(stream[start : start + 8 + int.from_bytes(stream[start + 4 : start + 8], "little")])
     was_seen = batch_head == shape.batch_head
@@ -686,10 +685,9 @@ def _decoded(stream: bytes | memoryview, head: bytes, at: int, shape: _KnownSche
 
 
 def places_in(stream: bytes | memoryview) -> tuple[ColumnPlaces, bytes] | None:
-    """Return where the columns of a chunk are in its stream, and the id; None unless it needs no check at all.
+    """Return the places of a chunk's columns in its stream, and its id, or None if the stream must be checked.
 
-    That is where its schema, the head of its batch, and the offsets of its lists are those of a chunk that
-    :func:`decode_chunk` has checked.
+    No check is needed if :func:`decode_chunk` has checked a chunk with the same schema, batch head and list offsets.
     """
     head = head_of(stream)
     key = _key_of(head)
@@ -708,7 +706,7 @@ def places_in(stream: bytes | memoryview) -> tuple[ColumnPlaces, bytes] | None:
 def _places(
     stream: bytes | memoryview, batch_head: bytes, start: int, shape: _KnownSchema, chunk: ChunkData
 ) -> ColumnPlaces | None:
-    """Return the places of a chunk that was decoded, or None for types, orders or nulls that have no short way."""
+    """Return the column places of a decoded chunk, or None for types, orders or nulls that need decoding."""
     target = _shape_of(chunk)
     ascends = chunk.ids_ascend and all(line.is_sorted for line in chunk.timelines)
     if target.takers is None or not ascends or len(stream) >= LEAST:
@@ -733,7 +731,7 @@ def _places(
 
 
 def _keep(head: bytes, key: _Key, schema: pa.Schema, layout: BatchLayout, data: ChunkData) -> None:
-    """Remember a schema, if its id is what was left out of the key, and nothing more is to be done with its columns."""
+    """Remember a schema, if the key omits the chunk's own id, and its columns need no conversion."""
     at, _ = key
     digits = head[at + len(_PREFIX) : at + _ID_SIZE]
     is_plain = not any(has_dictionary(t) or isinstance(t, pa.BaseExtensionType) for t in schema.types)

@@ -1,7 +1,7 @@
 """The chunk table: one row per chunk with its header and the location of its message; checked against the chunks.
 
-It is what tasks report to the driver, what a store keeps as its manifests, what runs of messages are made of, and how
-chunks in parts travel. A footer is read into it and made of it, without an object for each chunk.
+Tasks report chunk tables to the driver, stores keep them as manifests, and runs of messages and parts describe their
+chunks by them. Footers are converted to and from chunk tables without an object for each chunk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DENSE: Final = 1 << 22
 
 
 def integers(column: pa.Array) -> Integers:
-    """The 64-bit values of a column as they are in memory: where it is null, any."""
+    """The 64-bit values of a column as they are in memory; undefined for nulls."""
     buffer, width = column.buffers()[1], column.type.bit_width // 8
     if buffer is None or not len(column):
         return np.zeros(len(column), dtype=np.int64)
@@ -56,7 +56,7 @@ def valid(column: pa.Array) -> Mask:
 
 
 def distinct(keys: Integers, bound: int) -> tuple[Integers, Integers]:
-    """The numbers among ``keys`` (below ``bound``), ascending, and for each key its place among them."""
+    """The distinct ``keys`` (below ``bound``), ascending, and the place of each key among them."""
     if bound > _DENSE:
         numbers, place = np.unique(keys, return_inverse=True)
         return numbers, place.reshape(-1)
@@ -71,7 +71,7 @@ def distinct(keys: Integers, bound: int) -> tuple[Integers, Integers]:
 def sequence_codes(
     ends: Integers, values: Integers, bound: int, codes: Integers | None = None, count: int = 1
 ) -> tuple[Integers, int]:
-    """A number for each list, and their count.
+    """A number for each list, and the count of numbers.
 
     Lists with equal values (below ``bound``) and ``codes`` have the same number.
     """
@@ -87,13 +87,13 @@ def sequence_codes(
 
 
 def encoded(column: pa.Array) -> tuple[Integers, list[str]]:
-    """For each row a number, and for each number the text."""
+    """A number for each row, and the text of each number."""
     dictionary_array = column.dictionary_encode()
     return integers(dictionary_array.indices), dictionary_array.dictionary.to_pylist()
 
 
 def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
-    """For each row of several columns a number, and for each number the values; of rows with a null, too."""
+    """A number for each row of several columns, and the values of each number; nulls are values, too."""
     codes, bound = np.zeros(len(columns[0]), dtype=np.int64), 1
     tables = []
     for column in columns:
@@ -114,14 +114,14 @@ def coded(*columns: pa.Array) -> tuple[Integers, list[tuple[Any, ...]]]:
 
 
 def flat(column: pa.ListArray) -> tuple[Integers, pa.Array]:
-    """The bounds of each list among the values of all, and these values."""
+    """The bounds of each list in the flat values, and these values."""
     ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
     return (ends - first if len(ends) else np.zeros(1, np.int64)), column.values.slice(first, last - first)
 
 
 def lists_of(sizes: Sequence[int] | Integers, datatype: pa.StructType, columns: Sequence[Any]) -> pa.ListArray:
-    """Lists of so many structs each, of the values of ``columns`` one behind the other."""
+    """Lists of structs: ``sizes`` has their lengths, ``columns`` the flat values of the fields."""
     fields = list(datatype)
     arrays = [c if isinstance(c, pa.Array) else pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)]
     ends = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))]).astype(np.int32)
@@ -129,7 +129,7 @@ def lists_of(sizes: Sequence[int] | Integers, datatype: pa.StructType, columns: 
 
 
 def type_column(codes: npt.NDArray[Any], sets: Sequence[tuple[pa.DataType, ...]]) -> pa.DictionaryArray:
-    """The column ``types``, of the numbers of type sets."""
+    """The column ``types``: each row's type set, by its code."""
     values = pa.array([types_to_bytes(types) for types in sets], pa.binary())
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
 
@@ -181,11 +181,11 @@ the message in it, ``digest`` the message's digest, if known. If ``components`` 
 them, and they are only in the chunk."""
 
 NO_ROWS: Final = ComponentRange(None, None, 0)
-"""The range of a component without a value on a timeline."""
+"""The range on a timeline of a component without values there."""
 
 _CHUNK_WORK: Final = 32 * 1024
 _OF_HEADERS: Final = frozenset(("entity_codes", "timelines", "components", "type_sets", "is_static", "num_rows"))
-"""What is known of chunks wherever they are, and is not laid flat again when they are moved."""
+"""Facts that do not depend on a chunk's place, and are kept when it moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +205,9 @@ class ChunkEntry:
 
 
 class TimelineCells(NamedTuple):
-    """The timelines of all chunks, one behind the other: those of row ``i`` from ``ends[i]`` to before ``ends[i + 1]``.
+    """The timelines of all chunks, row after row: those of row ``i`` are ``range(ends[i], ends[i + 1])``.
 
-    ``codes`` are places in ``keys``, which are names and kinds. Of a chunk without rows ``is_known`` is False.
+    ``codes`` are places in ``keys``, which are names and kinds. ``is_known`` is False for a chunk without rows.
     """
 
     ends: Integers
@@ -218,7 +218,7 @@ class TimelineCells(NamedTuple):
     is_known: Mask
 
     def of_rows(self, start: int, stop: int) -> TimelineCells:
-        """Return those of some rows."""
+        """Return the cells of some rows."""
         ends, cells = _within(self.ends, start, stop)
         return TimelineCells(
             ends, self.codes[cells], self.keys, self.start[cells], self.end[cells], self.is_known[cells]
@@ -226,9 +226,9 @@ class TimelineCells(NamedTuple):
 
 
 class ComponentCells(NamedTuple):
-    """The components of all chunks, one behind the other, and their ranges on the timelines of their chunk, too.
+    """The components of all chunks, row after row, and their ranges on their chunk's timelines.
 
-    ``is_empty`` where that is sure; ``emptiness`` has None if it is not known.
+    ``is_empty`` is True if that is known; ``emptiness`` is None if it is unknown.
     """
 
     ends: Integers
@@ -242,7 +242,7 @@ class ComponentCells(NamedTuple):
     is_known: Mask
 
     def of_rows(self, start: int, stop: int) -> ComponentCells:
-        """Return those of some rows."""
+        """Return the cells of some rows."""
         ends, cells = _within(self.ends, start, stop)
         range_ends, ranges = _within(self.range_ends, cells.start, cells.stop)
         return ComponentCells(
@@ -259,7 +259,7 @@ class ComponentCells(NamedTuple):
 
 
 def _within(ends: Integers, start: int, stop: int) -> tuple[Integers, slice]:
-    """Return the bounds of the lists of some rows, from 0 on, and where their values are."""
+    """Return the bounds of some rows' lists, from 0 on, and the slice of their values."""
     some = ends[start : stop + 1]
     return some - some[0], slice(int(some[0]), int(some[-1]))
 
@@ -272,7 +272,7 @@ class ChunkTable:
 
     @classmethod
     def of(cls, entries: Iterable[ChunkEntry], parts: str | Sequence[str] = "") -> ChunkTable:
-        """The table of ``entries``; ``parts`` is the file of all entries, or of each.
+        """The table of ``entries``; ``parts`` is one file for all entries, or one for each.
 
         Pickled entries would take two and a half times as long to write and to load, because each Arrow type is created
         again.
@@ -314,7 +314,7 @@ class ChunkTable:
         return ChunkTable.from_stream, (self.to_stream(),)
 
     def to_stream(self) -> bytes:
-        """The rows as an Arrow IPC stream. Small tables are not compressed, which would take 0.25 of 0.27 ms."""
+        """The rows as an Arrow IPC stream. Small tables are not compressed: that would take 0.25 of 0.27 ms."""
         sink = pa.BufferOutputStream()
         codec = "lz4" if self.batch.nbytes > 1 << 16 else None
         with pa.ipc.new_stream(sink, CHUNK_TABLE, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
@@ -378,12 +378,12 @@ class ChunkTable:
 
     @cached_property
     def entity_codes(self) -> tuple[Integers, list[str]]:
-        """A number for each row, and the entity path of each number."""
+        """A code for each row, and the entity path of each code."""
         return encoded(self.batch.column("entity_path"))
 
     @cached_property
     def part_codes(self) -> tuple[Integers, list[str]]:
-        """A number for each row, and the file of each number."""
+        """A code for each row, and the file of each code."""
         return encoded(self.batch.column("part"))
 
     @cached_property
@@ -416,13 +416,13 @@ class ChunkTable:
 
     @cached_property
     def type_sets(self) -> tuple[Integers, list[tuple[pa.DataType, ...]]]:
-        """A number for each row, and the component types of each number."""
+        """A code for each row, and the component types of each code."""
         types = self.batch.column("types")
         return integers(types.indices), [types_from_bytes(t) for t in types.dictionary.to_pylist()]
 
     @cached_property
     def kinds(self) -> tuple[Integers, list[ChunkKind]]:
-        """A number for each row, and the common properties of the chunks of each number."""
+        """A code for each row, and the properties that all chunks with this code share."""
         codes, paths = self.entity_codes
         lines, parts = self.timelines, self.components
         kind, kinds = codes * 2 + self.is_static, 2 * len(paths)
@@ -497,9 +497,9 @@ class ChunkTable:
         return self if start == 0 and stop == len(self) else ChunkTable(self.batch.slice(start, stop - start))
 
     def shares(self, sizes: Sequence[int]) -> list[ChunkTable]:
-        """The rows in tables of this many rows each; columns are flattened once for all tables.
+        """The rows in consecutive tables of these ``sizes``; columns are flattened once for all tables.
 
-        The names of codes are those of all rows.
+        Each table keeps the names of all codes.
         """
         return [self._share(start, stop) for start, stop in pairwise(np.cumsum([0, *sizes]).tolist())]
 
@@ -561,7 +561,7 @@ class ChunkTable:
         return self._divided(ends, max(-(-total // most), 2 if total > most // 8 else 1))
 
     def _divided(self, ends: Numbers, count: int) -> list[ChunkTable]:
-        """The rows in at most ``count`` runs, of about equal shares of what ``ends`` sums up for each row."""
+        """The rows in at most ``count`` runs of about equal work; ``ends`` are the running totals of the rows' work."""
         total, count = int(ends[-1]) if len(self) else 0, min(count, len(self))
         cuts = np.searchsorted(ends, [total * i // count for i in range(1, count)]) + 1
         bounds = np.unique(np.clip([0, *cuts.tolist(), len(self)], 0, len(self))).tolist()
@@ -652,9 +652,9 @@ def _component_lists(headers: Sequence[ChunkHeader]) -> pa.ListArray:
 
 
 def _type_sets(headers: Sequence[ChunkHeader]) -> pa.DictionaryArray:
-    """The types of each chunk's components; those that ``==`` takes for the same by the metadata in them, too.
+    """The types of each chunk's components; types that are ``==`` but differ in metadata are distinct.
 
-    Chunks of an entity mostly have those of the one before: to compare them takes a third of the time of a hash.
+    A chunk mostly has the types of its entity's previous chunk: comparing them takes a third of the time of hashing.
     """
     recent: dict[str, int] = {}
     numbers: dict[tuple[pa.DataType, ...], list[int]] = {}
@@ -706,7 +706,7 @@ def _text(fact: Any) -> str:
 
 
 def missing_component(header: ChunkHeader, claim: ChunkHeader) -> str | None:
-    """Return the fault of a component missing among those of the footer row, or None. One of nulls may be missing."""
+    """Return the fault if the footer row lacks a component of the chunk, or None. It may lack one that is all null."""
     names = {c.descriptor for c in claim.components}
     for component in header.components if names else ():
         if component.descriptor not in names and not _is_null(component.ranges, component.is_empty):
@@ -730,7 +730,7 @@ def lying_footer(what: str, path: str, offset: int) -> ReadError:
 
 
 class _Fact(NamedTuple):
-    """A chunk as it is told of: its timelines with first and last time, its components with their types."""
+    """A chunk as its row describes it: timelines with first and last time, and components with their types."""
 
     entity_path: str
     num_rows: int
@@ -752,7 +752,7 @@ class ToldChunks:
         return difference_of(data, claim)
 
     def _is_as_told(self, row: int, data: ChunkData) -> bool:
-        """Return True if a chunk without nulls surely fits its row, at a third of the cost of comparing all."""
+        """Return True if a chunk without nulls surely fits its row, in a third of the time of a full comparison."""
         fact = self._fact(row)
         if fact is None or fact.num_rows != data.num_rows or fact.entity_path != data.entity_path:
             return False

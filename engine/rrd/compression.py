@@ -1,11 +1,11 @@
-"""Compression of payloads, where that makes them smaller: columns of noise, images and the like stay as they are.
+"""Compression of payloads. Columns that would not shrink, such as noise and images, stay uncompressed.
 
-In a payload, ids, times and names shrink, and most measurements don't. LZ4 spends most of its time on what doesn't, so
-one LZ4 block is put together of stretches that were compressed by themselves and of others that were not at all.
+In a payload, ids, times and names shrink, and most measurements don't. LZ4 spends most of its time on the latter, so
+one LZ4 block is assembled from separately compressed stretches and raw ones.
 
 A block is a row of sequences: literal bytes, then a match, which repeats bytes from at most 64 KiB before. The last
-sequence has literals only. So a block can go on behind another's end: the literals at the end of the one, whatever
-raw bytes come between, and the literals at the beginning of the other are the literals of one sequence. Format:
+sequence has literals only. So two blocks can be joined, with raw bytes between them: the first block's last literals,
+the raw bytes, and the second block's first literals make up the literals of one sequence. Format:
 https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 """
 
@@ -31,10 +31,10 @@ class Compression(IntEnum):
 
 
 _ACCELERATION: Final = 2
-"""On recordings of robots a fifth faster than 1, and two percent larger."""
+"""On robot recordings, compression is a fifth faster than with 1, and its output two percent larger."""
 
 _LONG: Final = 15
-"""A count in half a byte; from here on, bytes of 255 and one of less are added to it."""
+"""The largest count in half a byte; bytes of 255, and a smaller last one, are added to it."""
 
 _FEW_LAST: Final = range(5, _LONG)
 _MANY: Final = _LONG << 4
@@ -46,8 +46,8 @@ _CUTS: Final = 4
 class Stretch(NamedTuple):
     """Compressed bytes, taken apart: ``sequences`` between the first literals' count and the last's.
 
-    They begin with ``first`` literals, whose match has ``match`` in its half of the byte before them; ``last`` follows
-    them. They say ``size`` bytes; what came behind these was left out.
+    ``first`` is the count of the first literals; ``match`` is the half byte for the match after them. ``last`` are the
+    last literals. They all expand to ``size`` bytes; bytes after these were omitted.
     """
 
     first: int
@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
 
     @property
     def compressed_size(self) -> int:
-        """Bytes that it takes in a block, without counts of literals."""
+        """The bytes of the stretch in a block, without counts of literals."""
         return len(self.sequences) + len(self.last)
 
 
@@ -76,7 +76,7 @@ def compress_stretch(data: memoryview) -> Stretch | None:
         if last is None:
             return None
         begin = _counted(last, 0)
-        # Else these may be literals that look like a count of literals.
+        # Otherwise, literals may be mistaken for a count of literals.
         if part[len(part) - last - len(begin) : len(part) - last] != begin:
             return _taken_apart(block, last, len(begin), len(part))
     return None
@@ -89,10 +89,10 @@ def _taken_apart(block: memoryview, last: int, begin: int, size: int) -> Stretch
 
 
 def _last_literals(block: memoryview) -> int | None:
-    """The smallest number of literals that the bytes before them say a block ends in; None for none, or very many.
+    """The smallest number of last literals that fits the count before them, or None for none, or very many.
 
-    It is the right one unless the same bytes stand there in what was compressed: before the right place, block and
-    data end alike. Where a count may have its own last byte taken for the beginning of one, it is not taken, either.
+    It is wrong only if the data have the same bytes there, as block and data end alike. A count whose last byte might
+    begin another count is not used, either.
     """
     tail = bytes(block[-_MOST_LAST:])
     size = len(tail)
@@ -112,7 +112,7 @@ def _last_literals(block: memoryview) -> int | None:
 
 
 def _count(block: memoryview) -> tuple[int, int]:
-    """The literals of the first sequence of a block: how many, and where they begin."""
+    """The number of literals of a block's first sequence, and where they begin."""
     count, at = block[0] >> 4, 1
     if count == _LONG:
         while block[at] == _FULL:
@@ -122,7 +122,7 @@ def _count(block: memoryview) -> tuple[int, int]:
 
 
 def _counted(literals: int, match: int) -> bytes:
-    """The beginning of a sequence of so many literals."""
+    """The beginning of a sequence: its count of literals, and the match's half byte."""
     if literals < _LONG:
         return bytes((literals << 4 | match,))
     full, rest = divmod(literals - _LONG, _FULL)
@@ -130,7 +130,7 @@ def _counted(literals: int, match: int) -> bytes:
 
 
 class BlockBuilder:
-    """Puts a block together; what is given to it is not copied."""
+    """Assembles a block, without copying its pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes | memoryview] = []
@@ -138,17 +138,17 @@ class BlockBuilder:
         self._count = 0
 
     def add_raw(self, data: memoryview) -> None:
-        """Go on with bytes as they are."""
+        """Append raw bytes."""
         self._literals.append(data)
         self._count += len(data)
 
     def add(self, stretch: Stretch) -> None:
-        """Go on with what is compressed."""
+        """Append compressed bytes."""
         self._pieces += [_counted(self._count + stretch.first, stretch.match), *self._literals, stretch.sequences]
         self._literals, self._count = [stretch.last], len(stretch.last)
 
     def finish(self) -> Sequence[bytes | memoryview]:
-        """The pieces of the block. A block of LZ4 ends in five literals or more: at least as many must be its last."""
+        """The pieces of the block. An LZ4 block must end in at least five literals."""
         return [*self._pieces, _counted(self._count, 0), *self._literals]
 
 
@@ -159,23 +159,23 @@ GAIN: Final = 6
 """Compression must save one byte in this many; otherwise writing the bytes is faster than compressing them."""
 
 _SMALL: Final = 1 << 16
-"""Pieces of fewer bytes are taken together with their neighbours."""
+"""Pieces of fewer bytes are joined with their neighbours."""
 
 _PROBED: Final = 1 << 17
-"""Of pieces from so many bytes on, windows are tried first."""
+"""For pieces of at least this size, windows are tried first."""
 
 _FEW: Final = 1 << 8
 
 _WINDOWS: Final = ((1 << 14, 1 / 2), (1 << 14, 1 / 8), (1 << 14, 7 / 8), (3 << 15, 1 / 2))
-"""Bytes, and where their middle is. The last shows what comes again within the 64 KiB that LZ4 looks back."""
+"""The sizes of windows, and the places of their middles. The last window shows repetition within LZ4's 64 KiB."""
 
 _Bytes = bytes | memoryview
 
 
 def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[_Bytes] | None:
-    """One LZ4 block of ``pieces``, one after the other; None if it would be hardly smaller than they are.
+    """One LZ4 block of ``pieces``, in order, or None if it would be hardly smaller.
 
-    Pieces of the block may be those that were given, or parts of them.
+    The block's pieces may share memory with ``pieces``.
     """
     block = BlockBuilder()
     total = size = 0
@@ -194,7 +194,7 @@ def compress_pieces(pieces: Sequence[pa.Buffer]) -> Sequence[_Bytes] | None:
 
 
 def _joined(pieces: Sequence[pa.Buffer]) -> Iterator[pa.Buffer]:
-    """The pieces, small ones that are neighbours as one."""
+    """The pieces; adjacent small ones are joined."""
     small: list[pa.Buffer] = []
     for piece in pieces:
         if piece.size < _SMALL:
@@ -216,7 +216,7 @@ def _worth_it(data: memoryview) -> Stretch | None:
 
 
 def _resists(data: memoryview) -> bool:
-    """Return True if windows of the data do not shrink. If the first one shrinks, only that is looked at."""
+    """Return True if windows of the data do not shrink. If the first window shrinks, the others are not tried."""
     return len(data) >= _PROBED and all(_window_resists(data, size, place) for size, place in _WINDOWS)
 
 
@@ -236,7 +236,7 @@ _HINT: Final = "The file is damaged; copy it again, or read it with recover=True
 
 
 def check_compression(number: int, *, path: str, offset: int | None) -> Compression:
-    """The compression that a message names; an unknown number raises :class:`UnsupportedError`."""
+    """The compression of a message, by number; an unknown number raises :class:`UnsupportedError`."""
     try:
         return Compression(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""An RRD as a reader sees it: its stores, where their chunks are, and the chunks themselves, unread until touched."""
+"""An RRD as a reader sees it: its stores, the places of their chunks, and the chunks, which are read on use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class RrdFile:
     """One RRD, on disk or in an object store. It is cheap to create: header and footer are read on first use.
 
     It pickles as its path and its content version; reading another version later is an error. A local file stays open
-    as long as this object or one of its chunks exists. Every method raises :class:`ReadError` for a damaged file, with
-    path, byte offset and hint: :class:`UnsupportedError` for a file that is too old, :class:`SourceMissingError` for a
-    missing file.
+    as long as this object or one of its chunks exists. Every method raises :class:`ReadError`, with path, byte offset
+    and hint, for a damaged file; :class:`UnsupportedError` for a file that is too old; :class:`SourceMissingError` for
+    a missing file.
     """
 
     def __init__(self, path: str | PathLike[str], content_version: str | None = None) -> None:
@@ -86,8 +86,8 @@ class RrdFile:
     def stores(self) -> list[StoreEntry]:
         """Recordings, then blueprints, by application id and recording id.
 
-        They are read from the footer, which omits stores without chunks, or without a footer from the heads of all
-        messages.
+        They are read from the footer, which omits stores without chunks. Without a footer, they are read from the heads
+        of all messages.
         """
         tables = self._file_index.manifests
         if tables is None:
@@ -110,7 +110,7 @@ class RrdFile:
         return [entry for manifest in self._file_index.manifests[store] for entry in manifest.table.entries()]
 
     def listing(self, store: StoreEntry) -> ChunkTable | None:
-        """All chunks of ``store``, each once, in the order of the file; None without a footer.
+        """All chunks of ``store``, each once, in file order, or None without a footer.
 
         Chunks that the footer does not list are decoded.
         """
@@ -134,7 +134,7 @@ class RrdFile:
         return ChunkTable.of(entries, self.path)
 
     def silent_columns(self, store: StoreEntry) -> list[ChunkHeader]:
-        """Return the components of ``store`` that the footer lists without a chunk, each in its own header.
+        """Return the components that the footer lists for ``store`` without a chunk, each in its own header.
 
         They have only nulls, and the footer does not name their chunks.
         """
@@ -197,7 +197,7 @@ class RrdFile:
             raise UsageError(f"Store {store.text} not found in RRD file", path=self.path)
 
     def _expect(self, entries: Sequence[ChunkEntry]) -> None:
-        """Chunks that are close to each other in an object are fetched together, and several at once."""
+        """Announce reads: chunks close to each other in an object are fetched together, several requests at once."""
         if entries and is_url(self.path):
             with self._open() as file:
                 file.expect(*((e.offset, e.offset + e.size) for e in entries))

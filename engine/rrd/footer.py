@@ -167,7 +167,7 @@ def _without_footer(file: PositionalFile, version: Version, footer: Footer) -> F
 
 
 def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
-    """The chunks that are in the file but in no manifest. Raises as :func:`messages_between`."""
+    """The chunks that are in the file but in no manifest. Raises like :func:`messages_between`."""
     listed = [manifest for manifests in (index.manifests or {}).values() for manifest in manifests]
     offsets = np.concatenate([np.empty(0, np.int64), *(m.offsets for m in listed)])
     sizes = np.concatenate([np.empty(0, np.int64), *(m.sizes for m in listed)])
@@ -175,7 +175,7 @@ def unlisted_messages(file: PositionalFile, index: FileIndex) -> list[Message]:
 
 
 def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, messages_end: int) -> list[Message]:
-    """Find the unlisted chunks, with a look only at the gaps between the listed ones.
+    """Find the unlisted chunks, by reading only the gaps between the listed ones.
 
     Raises :class:`ReadError` if the listed places do not fit the messages.
     """
@@ -199,9 +199,9 @@ def messages_between(file: PositionalFile, offsets: Integers, sizes: Integers, m
 
 
 def _gaps(offsets: Integers, sizes: Integers, messages_end: int) -> list[tuple[int, int]]:
-    """Each place where listed messages are not one behind the other, in the order of the file.
+    """The gaps before, between and after listed messages, in file order.
 
-    Given as where the next listed messages end (up to the next such place) and where they begin.
+    Each is given by the end and the beginning of the listed messages after it; the last by ``messages_end``, twice.
     """
     order = np.lexsort((sizes, offsets))
     starts, stops = offsets[order] - MESSAGE_HEADER_SIZE, (offsets + sizes)[order]
@@ -255,7 +255,7 @@ class _Member(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """The places of the chunks of a member, as its footer has them."""
+    """The places of a member's chunks, from its footer."""
 
     member: _Member
     offsets: Integers
@@ -289,7 +289,7 @@ def read_footers(files: Sequence[PositionalFile], each: Each = map) -> list[Foot
 
 
 def _members(numbered: tuple[int, PositionalFile]) -> list[_Member]:
-    """Return the manifests of a file, all of different stores; empty if it needs more care."""
+    """Return the manifests of a file, one for each store; empty if the file needs further checks."""
     number, file = numbered
     try:
         parse_stream_header(file.read(0, min(STREAM_HEADER_SIZE, file.size), what="the header"), path=file.path)

@@ -1,7 +1,7 @@
-"""Layouts: where the buffers of a chunk are in its Arrow IPC stream, and streams that are put together of buffers.
+"""Layouts: the places of a chunk's buffers in its Arrow IPC stream, and streams made from buffers.
 
-Chunks of one shape whose buffers have the same sizes differ in these buffers and in the digits of their id alone. So a
-stream is made without a record batch, and of one that came before only the columns that somebody needs are made.
+Chunks of one shape whose buffers have the same sizes differ only in these buffers and in the digits of their ids. So a
+stream is made without a record batch, and only the needed columns of an existing stream are decoded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..chunk import ChunkData, ComponentDescriptor, TimelineKind
 
 Bytes: TypeAlias = "bytes | memoryview | pa.Buffer"
 _MOST_OFFSETS: Final = 1 << 14
-"""Bytes of the offsets of lists that are kept to compare others with."""
+"""The largest list offsets, in bytes, that are kept for comparison."""
 
 
 class StreamLayout(NamedTuple):
-    """Streams of one shape whose buffers have the same sizes: what is the same in all.
+    """The common bytes of streams of one shape whose buffers have the same sizes.
 
-    ``key`` is what the sizes depend on. ``sizes`` has of each buffer how much of it is written; ``between`` what is
-    written before and after the digits, between buffers, and at the end.
+    The sizes depend on ``key``. ``sizes`` has the written bytes of each buffer; ``between`` has the bytes before and
+    after the digits, between buffers, and at the end.
     """
 
     key: tuple[int, ...]
@@ -34,10 +34,10 @@ class StreamLayout(NamedTuple):
 
 @dataclass(slots=True)
 class ChunkShape:
-    """The schema of chunks of one shape, as a message with the id of some chunk in it; ``at`` is where its digits are.
+    """The schema of chunks of one shape, as a message with one chunk's id, whose digits begin at ``at``.
 
-    ``message`` is None if the schema can't be reused. ``types`` are those of the components, ``takers`` take their
-    buffers. ``layout`` is that of the newest chunk, if the one before had the same; ``key`` are its sizes.
+    ``message`` is None if the schema can't be reused. ``types`` are the components' types; ``takers`` take the columns'
+    buffers. ``key`` has the newest chunk's sizes. ``layout`` is a layout that two successive chunks had.
     """
 
     schema: pa.Schema
@@ -50,7 +50,7 @@ class ChunkShape:
 
 
 class Taken(NamedTuple):
-    """The buffers of columns without nulls, in the order of a stream, and what their sizes in there depend on."""
+    """The buffers of columns without nulls, in stream order; their sizes in the stream depend on ``key``."""
 
     buffers: list[pa.Buffer]
     key: tuple[int, ...]
@@ -61,7 +61,7 @@ Taker = Callable[[pa.Array, int, list[pa.Buffer], list[int]], bool]
 
 
 class ColumnReader(NamedTuple):
-    """Makes a column of a stream; ``spans`` are the bytes of its buffers there, ``offsets`` those of its lists."""
+    """Reads a column from a stream; ``spans`` are the bytes of its buffers, ``offsets`` those of its list offsets."""
 
     make: Callable[[pa.Buffer], pa.Array]
     spans: tuple[slice, ...]
@@ -80,9 +80,9 @@ _ANY_BYTES: Final = (
 
 
 def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> ColumnReader | None:
-    """Return what makes a column like ``values``, or None for nulls and types that must be checked value by value.
+    """Return a reader of columns like ``values``, or None for nulls and types that must be checked value by value.
 
-    ``spans`` has the place and size of each buffer that a batch has of it.
+    ``spans`` has the place and size of each of the column's buffers in a batch.
     """
     datatype, count = values.type, len(values)
     if next(spans, (0, 1))[1] or values.null_count or values.offset:
@@ -129,7 +129,7 @@ def reader_of(values: pa.Array, spans: Iterator[tuple[int, int]]) -> ColumnReade
 
 
 class ColumnPlace(NamedTuple):
-    """A column of a stream: how it is made, how a new one is taken apart, and what the sizes of its own depend on."""
+    """A column of a stream: its reader, the taker for a new column, its type, and the key of its buffer sizes."""
 
     reader: ColumnReader
     taker: Taker
@@ -139,9 +139,9 @@ class ColumnPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlaces:
-    """The places of the columns in streams whose batch has the same ``head``, in the order of a chunk's columns.
+    """The column places in streams whose batches have the same ``head``, in a chunk's column order.
 
-    ``shape`` is that of such chunks if ids and times ascend. ``offsets`` are those of lists, which were checked.
+    ``shape`` is the shape of such chunks with ascending ids and times. ``offsets`` are the checked list offsets.
     """
 
     head: bytes
@@ -164,7 +164,7 @@ class ColumnPlaces:
         stream: bytes | memoryview,
         shape: ChunkShape,
     ) -> ColumnPlaces | None:
-        """Return the places of the columns of a chunk in its stream, or None for long lists."""
+        """Return the places of a chunk's columns in its stream, or None for long lists."""
         offsets = [(span, bytes(stream[span])) for column in columns for span in column.reader.offsets]
         if sum(len(some) for _, some in offsets) > _MOST_OFFSETS:
             return None

@@ -77,7 +77,7 @@ _ALLOWED: Final = frozenset(
         "rerun_segment_layer",
     }
 )
-"""Columns that may stand in a manifest and are passed over."""
+"""Columns that a manifest may have, and that are ignored."""
 
 
 @lru_cache(maxsize=65_536)
@@ -103,11 +103,11 @@ def _component_parts(descriptor: ComponentDescriptor | None) -> tuple[str, ...]:
     return short, descriptor.component.removeprefix(f"{short}:")
 
 
-# --- what they mean
+# --- their meaning
 
 
 class KnownComponent(NamedTuple):
-    """The columns of the union schema on one component of one entity."""
+    """The union schema's facts about one component of one entity."""
 
     descriptor: ComponentDescriptor
     datatype: pa.DataType
@@ -120,7 +120,7 @@ class UnionSchema(NamedTuple):
     timelines: dict[str, TimelineKind]
     descriptors: list[ComponentDescriptor]
     components: dict[tuple[str, str], KnownComponent | None]
-    """By entity path and component; None if the schema has one more than once."""
+    """By entity path and component; None if the schema repeats the component."""
 
 
 def read_union_schema(schema: pa.Schema) -> UnionSchema:
@@ -146,13 +146,13 @@ class DetailColumns(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Positions of a manifest's columns, by what they mean."""
+    """Positions of a manifest's columns, by their meaning."""
 
     fixed: dict[str, int]
     statics: dict[ComponentDescriptor, int]
     timelines: dict[str, tuple[int, int]]
     details: list[DetailColumns] | None
-    """None if the manifest does not say enough of single components on single timelines."""
+    """None if the manifest lacks some of the columns for single components on single timelines."""
 
 
 class LayoutError(ValueError):
@@ -162,8 +162,8 @@ class LayoutError(ValueError):
 def lay_out(schema: pa.Schema, union: UnionSchema) -> Layout:
     """Find every column of a manifest. Raises :class:`LayoutError`.
 
-    Names are not unique: what columns of one name stand for is in their metadata, and where that was dropped they
-    belong, in order, to the components of the union schema that have the name.
+    Names are not unique: metadata distinguish the columns of one name. Without metadata, these columns belong, in
+    order, to the union schema's components with that name.
     """
     columns = _Columns(schema)
     fixed = {name: columns.only(name) for name in FIXED}
@@ -211,7 +211,7 @@ class _Columns:
     def by_descriptor(
         self, timeline: str | None, suffix: str, descriptors: list[ComponentDescriptor]
     ) -> dict[ComponentDescriptor, int]:
-        """The columns of ``suffix`` on ``timeline``, by the component they speak of."""
+        """The columns of ``suffix`` on ``timeline``, by their component."""
         by_name: defaultdict[str, list[ComponentDescriptor]] = defaultdict(list)
         for descriptor in descriptors:
             by_name[column_name(timeline, descriptor, suffix)].append(descriptor)
@@ -249,13 +249,13 @@ _FIXED_TYPES: Final = (
 
 
 class OutdatedManifestError(Exception):
-    """A manifest of the first drafts, which did not count rows: good for nothing, and no damage."""
+    """A manifest of the first drafts, without row counts: it is unusable, but not damaged."""
 
 
 class SealedManifest(NamedTuple):
-    """A manifest as it lies in the footer at ``offset`` of the file ``path``; its messages end at ``messages_end``.
+    """A manifest in the footer at ``offset`` of the file ``path``, whose messages end at ``messages_end``.
 
-    ``schema`` is that of the recording, ``stream`` holds the rows: both are Arrow IPC. ``digests`` are those of chunks.
+    ``schema`` is the recording's, ``stream`` has the rows; both are Arrow IPC. ``digests`` are the chunks' digests.
     """
 
     path: str
@@ -267,7 +267,7 @@ class SealedManifest(NamedTuple):
 
     @property
     def shape(self) -> tuple[bytes, bytes]:
-        """Both schemas: manifests that have the same can be parsed together."""
+        """Both schemas: manifests with equal ones can be parsed together."""
         return self.schema, head_of(self.stream)
 
 
@@ -297,10 +297,10 @@ def parse_manifest(sealed: SealedManifest) -> Manifest:
 
 
 def parse_alike(sealed: Sequence[SealedManifest]) -> tuple[Manifest, list[int]]:
-    """The rows of manifests of one shape, one behind the other as if they were one, and how many each has.
+    """The rows of several manifests of one shape, as one manifest, and the number of rows of each.
 
-    Raises :class:`ReadError`, :class:`OutdatedManifestError` or one of ``ARROW_ERRORS`` where one of them is damaged:
-    then each is to be parsed by itself.
+    Raises :class:`ReadError`, :class:`OutdatedManifestError` or one of ``ARROW_ERRORS`` if a manifest is damaged: then
+    parse each by itself.
     """
     first = sealed[0]
     schema = decode_schema(first.schema, path=first.path, offset=first.offset, what="the schema in the footer")
@@ -309,7 +309,7 @@ def parse_alike(sealed: Sequence[SealedManifest]) -> tuple[Manifest, list[int]]:
 
 
 def _checked(sealed: Sequence[SealedManifest], batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Manifest:
-    """Return the manifest of these batches. Raises ``ValueError`` if they are none."""
+    """Return the manifest of these batches. Raises ``ValueError`` if they are not a manifest."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     if "chunk_num_rows" not in batch.schema.names:
         raise OutdatedManifestError
@@ -381,7 +381,7 @@ def _check_type(batch: pa.RecordBatch, position: int, datatype: pa.DataType) -> 
 
 
 def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None:
-    """Raise :class:`LayoutError` for chunks that are elsewhere than messages do, and counts beyond 63 bits."""
+    """Raise :class:`LayoutError` for chunks outside the messages, and for counts beyond 63 bits."""
     offsets, sizes, *counts = (batch.column(layout.fixed[n]).to_numpy() for n in (_OFFSET, _SIZE, _ROWS, _UNCOMPRESSED))
     if any(bool(np.any(count >> np.uint64(63))) for count in counts):
         raise LayoutError("the number of rows or bytes of a chunk is impossibly large")
@@ -399,7 +399,7 @@ def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None
 
 @dataclass(frozen=True)
 class Manifest:
-    """Chunks as footers list them, checked; taken apart when somebody asks for them. ``parts`` are their files."""
+    """The checked chunks of footers; columns are decoded on use. ``parts`` are the chunks' files."""
 
     batch: pa.RecordBatch
     layout: Layout
@@ -430,9 +430,9 @@ class Manifest:
 def silent_columns(
     union: UnionSchema, entity_components: Container[tuple[str, ComponentDescriptor]]
 ) -> list[ChunkHeader]:
-    """The components of a footer that are not among ``entity_components``, each in a header of its own.
+    """The components of a footer that are not in ``entity_components``, each in its own header.
 
-    They hold nothing but nulls, and which chunks have them only the chunks know.
+    They have only nulls, and the footer does not name their chunks.
     """
     return [
         ChunkHeader(b"", entity, 0, False, (), (ComponentHeader(component.descriptor, component.datatype, (), True),))
@@ -442,9 +442,9 @@ def silent_columns(
 
 
 class _Rows:
-    """Makes a chunk table of a manifest, column by column: cells that are null cost nothing.
+    """Makes a chunk table from a manifest, column by column: null cells cost nothing.
 
-    Of a row that is not ``clear``, what it has only the chunk knows, or its header alone can put right.
+    Rows that are not clear get no components: these are known only from the chunk.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -527,9 +527,9 @@ class _Rows:
         return lists_of(sizes, COMPONENT_TYPE, columns), _types(sizes, kinds, [k.datatype for k in components])
 
     def _hits(self, details: list[DetailColumns]) -> list[tuple[DetailColumns, Mask]]:
-        """Of a component, the columns on each timeline, and the rows where it has values on it.
+        """A component's columns for each timeline, and the rows in which it has values there.
 
-        Rows of chunks without any row count as having what has a range there (which means nothing).
+        For chunks without rows, a range counts as values, although it means nothing.
         """
         column_hits = []
         for detail in details:
@@ -551,7 +551,7 @@ class _Rows:
     def _components_of(
         self, rows: Integers, codes: Integers, descriptors: list[ComponentDescriptor]
     ) -> tuple[list[KnownComponent], Integers]:
-        """Return the components of the union schema, and each cell's number among them; -1 for another component."""
+        """Return components of the union schema, and each cell's number among them, or -1 for another component."""
         keys, which = distinct(self._codes[rows] * len(descriptors) + codes, len(self._paths) * len(descriptors))
         components: list[KnownComponent] = []
         numbers = np.full(len(keys), -1, dtype=np.int64)
@@ -566,7 +566,7 @@ class _Rows:
     def _range_lists(
         self, rows: Integers, codes: Integers, details: list[list[tuple[DetailColumns, Mask]]]
     ) -> pa.ListArray:
-        """For each component of a chunk a range on each of its timelines."""
+        """A range for each component of a chunk on each of its timelines."""
         present = np.array(self._present, dtype=bool).reshape(len(self._present), len(self._codes))
         place_of = np.cumsum(present, axis=0) - 1
         counts = np.where(self._is_static[rows], 0, present.sum(axis=0)[rows])
@@ -592,7 +592,7 @@ class _Rows:
 
 
 def _in_row_order(cells: Sequence[tuple[npt.NDArray[Any], ...]], columns: int) -> list[Integers]:
-    """Cells of several columns, each with its row first, one behind the other as they come by the row."""
+    """Concatenate the cells of several columns, ordered by row; the first array of each column has the rows."""
     if not cells:
         return [np.empty(0, dtype=np.int64) for _ in range(columns)]
     joined = [np.concatenate(column) for column in zip(*cells, strict=True)]
@@ -629,7 +629,7 @@ def _nulls_as_zero(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def digests_from_bytes(data: bytes, count: int) -> pa.Array:
-    """The inverse of :func:`~.manifest_writing.digests_to_bytes`, of so many chunks. Raises ``ValueError``."""
+    """The inverse of :func:`~.manifest_writing.digests_to_bytes`, for ``count`` chunks. Raises ``ValueError``."""
     if not data:
         return pa.nulls(count, pa.binary(DIGEST_SIZE))
     if len(data) != DIGEST_SIZE * count:

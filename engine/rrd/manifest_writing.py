@@ -1,6 +1,6 @@
-"""The manifest of one store for the footer of a file, made of its chunk table: a union schema, and columns.
+"""The footer's manifest of one store, made from its chunk table: a union schema, and columns.
 
-Timelines that one recording can't hold together are found before it is written.
+Timelines that conflict in one recording are found before it is written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TimelineRegister:
         self.kinds: dict[str, TimelineKind] = {}
 
     def add(self, timelines: Iterable[tuple[str, TimelineKind]]) -> None:
-        """Take note of timelines. Raises :class:`WriteError` for two that one manifest cannot distinguish."""
+        """Record timelines. Raises :class:`WriteError` for two that one manifest cannot distinguish."""
         for name, kind in timelines:
             if self.kinds.get(name) is not kind:
                 self._add_other(name, kind)
@@ -100,7 +100,7 @@ def build_manifest(store: StoreEntry, chunks: ChunkTable, *, path: str = "the re
 
 
 def _union(chunks: ChunkTable) -> list[ComponentColumnDescriptor]:
-    """Each component of each entity. The first chunk has its way where chunks disagree about type or descriptor."""
+    """Each component of each entity. If chunks differ in type or descriptor, the first chunk's is used."""
     cells, (entities, paths), (which, sets) = chunks.components, chunks.entity_codes, chunks.type_sets
     rows = np.repeat(np.arange(len(chunks)), np.diff(cells.ends))
     names: dict[str, int] = {}
@@ -129,7 +129,7 @@ def _union_schema(components: Iterable[ComponentColumnDescriptor], timelines: di
 
 
 def _check_names(schema: pa.Schema, path: str) -> None:
-    """Raise :class:`WriteError` where columns of different timelines have one name: a reader would mix them up."""
+    """Raise :class:`WriteError` if columns of different timelines have one name: a reader would confuse them."""
     timelines: dict[str, bytes | None] = {}
     for field in schema:
         timeline = (field.metadata or {}).get(b"rerun:index")
@@ -144,7 +144,7 @@ def _check_names(schema: pa.Schema, path: str) -> None:
 
 
 def _schema_stream(schema: pa.Schema) -> bytes:
-    """A union schema as a footer holds it: an Arrow IPC stream of nothing else."""
+    """A union schema as stored in a footer: an Arrow IPC stream without batches."""
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, schema).close()
     return bytes(sink.getvalue().to_pybytes())
@@ -172,7 +172,7 @@ def _too_large(size: int, path: str) -> WriteError:
 
 
 class _Cells(NamedTuple):
-    """The cells of one group of columns that are not null, by row."""
+    """The cells of one group of columns that are not null, with their rows."""
 
     rows: Integers
     start: Integers
@@ -184,11 +184,11 @@ _Column = tuple[pa.Field, pa.Array]
 
 
 class _Columns:
-    """Lays out the manifest of chunks; rows are theirs.
+    """The columns of a manifest; each row is a chunk.
 
     Only components whose column names follow from the ``descriptors`` of the union schema have columns: Rerun refuses a
-    file with others. A chunk that has such a component is found by its timelines. A chunk without rows is given the
-    range of all times, as Rerun does, so that its columns are known.
+    file with others. A chunk with another component is found by its timelines. A chunk without rows has the range of
+    all times, as in Rerun, so that its columns are known.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class _Columns:
         return len(self._cells) * len(self._chunks) * 24
 
     def record_batch(self, *, detailed: bool) -> pa.RecordBatch:
-        """The manifest; without ``detailed`` it says nothing of single components on single timelines."""
+        """The manifest; without ``detailed``, it omits the columns for single components on single timelines."""
         columns = [*self._fixed(), *self._statics(), *self._timelines(), *(self._details() if detailed else ())]
         return pa.RecordBatch.from_arrays([a for _, a in columns], schema=pa.schema([f for f, _ in columns]))
 
@@ -269,7 +269,7 @@ class _Columns:
     def _with_all_times(
         self, rows: Integers, start: Integers, end: Integers, is_known: Mask
     ) -> tuple[Integers, Integers, Mask]:
-        """Ranges, those of chunks without rows put in."""
+        """Ranges, including those of chunks without rows."""
         if not bool(np.any(self._is_bare)):
             return start, end, is_known
         bare = self._is_bare[rows]
@@ -291,7 +291,7 @@ def _range_field(timeline: str, descriptor: ComponentDescriptor | None, suffix: 
 
 @lru_cache(maxsize=16_384)
 def _metadata(index: str, descriptor: ComponentDescriptor | None) -> pa.KeyValueMetadata:
-    """That of a column on ``index``; a quarter of the time of a footer of few chunks went into making it anew."""
+    """The metadata of a column on ``index``, cached: making them took a quarter of a small footer's time."""
     metadata = descriptor_metadata(descriptor) if descriptor is not None else {}
     return pa.KeyValueMetadata({**metadata, "rerun:index": index})
 

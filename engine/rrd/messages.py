@@ -1,10 +1,10 @@
 """The container of an RRD: its header, frames and protobuf messages, read and written without payloads.
 
-Classes are made from ``messages.binpb`` in a descriptor pool of their own, so that another package in the same process
+Classes are made from ``messages.binpb`` in their own descriptor pool, so that another package in the same process
 (Rerun's, or the user's) may register messages of the same names.
 
 An ``ArrowMsg`` is a sequence of fields. The payload is field 5, a run of bytes; everything else is small. So only the
-fields around the payload are read and parsed, and only they are made anew on writing.
+fields around the payload are parsed on reading, and built on writing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..storage.positional import PositionalFile
 
 
 def message_classes(compiled: bytes) -> Callable[[str], Any]:
-    """A function that returns the message class of a name in a ``FileDescriptorSet``.
+    """Return a function from names in a ``FileDescriptorSet`` to message classes.
 
     The classes have their own pool. The set, whose only field is the files, is parsed here: importing
     ``descriptor_pb2`` takes a quarter of protobuf's import time.
@@ -43,7 +43,7 @@ def message_classes(compiled: bytes) -> Callable[[str], Any]:
 
 
 def _number_at(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it."""
+    """The varint at a place, and the place after it."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -155,10 +155,10 @@ def key_of(message: Any) -> StoreKey:
 
 
 def from_message(message: Any, legacy_ids: dict[StoreKey, str], *, path: str, offset: int | None) -> StoreEntry:
-    """The entry that a protobuf ``StoreId`` names.
+    """The entry of a protobuf ``StoreId``.
 
-    ``legacy_ids`` supplies the application id where the message has none (files from before 0.25). Raises
-    :class:`ReadError` where both lack it.
+    ``legacy_ids`` supplies a missing application id (files from before 0.25). Raises :class:`ReadError` if both lack
+    it.
     """
     kind, recording_id = key_of(message)
     if message.HasField("application_id"):
@@ -190,7 +190,7 @@ _HINT: Final = "The file is damaged; copy it again, or read it with recover=True
 
 
 class LocatedMessage(NamedTuple):
-    """An ``ArrowMsg`` without its payload, and that one's place in the file, or ``payload`` itself if it was read."""
+    """An ``ArrowMsg`` without its payload, and the payload's place in the file, or the ``payload`` if it was read."""
 
     message: Any
     payload_offset: int
@@ -248,8 +248,8 @@ class _Window:
 def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False, data: bytes = b"") -> LocatedMessage:
     """Parse the ``ArrowMsg`` of ``size`` bytes at ``offset``.
 
-    From a large one only what is around its payload is read, unless ``whole``: then its payload too, if it is of some
-    megabytes at most. ``data`` is the message, where it was read already. Raises :class:`ReadError`.
+    Only the bytes around the payload of a large message are read. With ``whole``, a message of up to :data:`MOST_WHOLE`
+    bytes is read as a whole. ``data`` is the message, if already read. Raises :class:`ReadError`.
     """
     if not data and size <= (MOST_WHOLE if whole else _SMALL):
         data = file.read(offset, size, what="a message")
@@ -290,7 +290,7 @@ def locate(file: PositionalFile, offset: int, size: int, *, whole: bool = False,
 
 
 def _taken_apart(data: bytes, path: str, offset: int) -> LocatedMessage | None:
-    """The message in ``data``, if its fields come as they usually do: small ones, the payload, small ones."""
+    """The message in ``data``, if its fields are in the usual order: small ones, the payload, small ones."""
     at = size = shift = 0
     try:
         while (tag := data[at]) != _PAYLOAD_TAG[0]:
@@ -322,7 +322,7 @@ def _taken_apart(data: bytes, path: str, offset: int) -> LocatedMessage | None:
 
 
 def _value_length(window: _Window, wire_type: int) -> int:
-    """Bytes left of the field whose tag was just read; a varint is read, and counts as 0."""
+    """The remaining bytes of the field whose tag was just read; a varint is read, and counts as 0."""
     if wire_type == 0:
         window.varint()
         return 0
@@ -381,7 +381,7 @@ _MIGRATE: Final = (
 
 
 class Version(NamedTuple):
-    """The four version bytes of a stream header: who wrote the file."""
+    """The four version bytes of a stream header: the writer's version."""
 
     major: int
     minor: int
@@ -449,7 +449,7 @@ def stream_header(*, lz4: bool = True) -> bytes:
 def parse_stream_header(data: bytes, *, path: str) -> Version:
     """Check the first 12 bytes of a file and return the writer's version.
 
-    Raises :class:`ReadError` for what is no RRD, :class:`UnsupportedError` for formats that are too old.
+    Raises :class:`ReadError` for other files, :class:`UnsupportedError` for formats that are too old.
     """
     if len(data) < STREAM_HEADER_SIZE:
         raise ReadError(
@@ -505,7 +505,7 @@ def message_header(kind: MessageKind, length: int) -> bytes:
 
 
 def parse_message_header(data: bytes, *, path: str, offset: int, end: int) -> tuple[MessageKind, int]:
-    """Return kind and length of the message with a header at ``offset``; it must end by ``end``."""
+    """Return kind and length of the message with a header at ``offset``; the message must end by ``end``."""
     if data[:4] == MAGIC:
         raise UnsupportedError(
             "a second stream begins here; a file must contain only one",
@@ -552,7 +552,7 @@ def parse_stream_footer(data: bytes) -> StreamFooter | None:
 
 
 class Message(NamedTuple):
-    """One message: its kind, and ``size`` bytes at ``offset`` (16 past its frame header)."""
+    """One message: its kind, and ``size`` bytes at ``offset``, after its frame header of 16 bytes."""
 
     kind: MessageKind
     offset: int
@@ -560,10 +560,10 @@ class Message(NamedTuple):
 
 
 def scan(file: PositionalFile, start: int = STREAM_HEADER_SIZE) -> Iterator[Message]:
-    """The messages from the frame header at ``start`` on, up to and with the end message.
+    """The messages from the frame header at ``start`` to the end message, inclusive.
 
     A file without an end message gives a ``ReadWarning``: its recorder may have been interrupted. Raises
-    :class:`ReadError` at the first message that is broken or cut; those before it have been given.
+    :class:`ReadError` at the first damaged or truncated message, after yielding those before it.
     """
     position = start
     while position < file.size:

@@ -1,8 +1,8 @@
-"""Payloads that still are, compressed, where they were found, and the digests by which they are verified.
+"""Payloads that are still compressed and at their source, and the digests that verify them.
 
-Digests are XXH3-128: of a file of a store over all its bytes, of a chunk over those of its message that follow the
-store it names, so that a chunk which goes into another recording as it is takes its digest along, and nothing need be
-read for it. They stand in chunk rows, and in the footers of RRD files in a field that other readers skip.
+Digests are XXH3-128. A file of a store is digested as a whole; a chunk's digest covers the bytes of its message after
+the store field. So an unchanged chunk keeps its digest in another recording, and is not read for it. Digests are in
+chunk rows, and in a field of RRD footers that other readers skip.
 """
 
 from __future__ import annotations
@@ -165,14 +165,14 @@ class FramedPayload:
         return encoded
 
     def _message(self, file: PositionalFile) -> bytes:
-        """The message, verified; nothing where it is too large to be read as a whole."""
+        """The verified message; empty if it is too large to read as a whole."""
         return file.read(self.offset, self.size, what="a message") if self.size <= MOST_WHOLE else b""
 
     def _locate(self, file: PositionalFile, *, whole: bool = False, data: bytes = b"") -> LocatedMessage:
         return locate(file, self.offset, self.size, whole=whole, data=data)
 
     def _sizes(self, located_message: LocatedMessage) -> tuple[Compression, int]:
-        """The compression of the payload, and the size that it expands to."""
+        """The payload's compression and uncompressed size."""
         message = located_message.message
         if message.encoding != messages.ENCODING_ARROW_IPC:
             raise ReadError(
@@ -225,7 +225,7 @@ def _schema_id(batch: pa.RecordBatch) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StreamPayload:
-    """A chunk that was put together, as an Arrow IPC stream in memory; it is compressed when it is written."""
+    """A new chunk as an Arrow IPC stream in memory; it is compressed on writing."""
 
     stream: bytes = field(repr=False)
 
@@ -249,7 +249,7 @@ class StreamPayload:
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk without nulls in its stream, of which columns are made when they are needed."""
+    """A chunk without nulls, in its stream; columns are decoded on use."""
 
     chunk_id: bytes
     stream: bytes | memoryview
@@ -257,7 +257,7 @@ class StoredChunk:
 
     @classmethod
     def of(cls, stream: bytes | memoryview) -> StoredChunk | None:
-        """Return the chunk in a stream, or None unless its layout is known: then it has to be decoded."""
+        """Return the chunk in a stream, or None if its layout is unknown and it must be decoded."""
         located = places_in(stream)
         return None if located is None else cls(located[1], stream, located[0])
 
@@ -277,9 +277,8 @@ class StoredChunk:
     def with_columns(self, values: Mapping[str, pa.ListArray], *, keep_row_ids: bool) -> Chunk | None:
         """Return the chunk with other ``values`` of some components, under a fresh id.
 
-        Row ids follow from the new id, unless they are kept. None if the stream has to be made from all columns:
-        for other types or sizes, nulls, rows that are not in the order of their ids and times, and the first chunks of
-        a shape.
+        Row ids follow from the new id, unless they are kept. Return None if the stream must be made from all columns:
+        for other types or sizes, nulls, rows out of the order of ids and times, and the first chunks of a shape.
         """
         places, stream = self.places, self.stream
         layout, rows, changed = places.shape.layout, places.num_rows, {self._at(c): v for c, v in values.items()}
@@ -388,7 +387,7 @@ def digest_rows(digests: pa.Array) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPayload(FramedPayload):
-    """A payload whose message must have ``digest``, unless that is empty, and name ``store``, if given.
+    """A payload whose message must have ``digest``, unless the digest is empty, and name ``store``, if given.
 
     Otherwise reading raises ``ReadError``. ``uncompressed_size`` is known for messages that this process wrote.
     """
@@ -403,7 +402,7 @@ class VerifiedPayload(FramedPayload):
         return cls(path, entry.offset, entry.size, entry.header.chunk_id, entry.digest or b"", **fields)
 
     def located(self, file: PositionalFile) -> EncodedPayload:
-        """Return the compressed bytes in memory, verified: the same bytes are checked and written."""
+        """Return the verified compressed bytes in memory: the checked bytes are the written ones."""
         located_message = self._locate(file)
         encoded = self._checked(located_message, file)
         return (
@@ -413,7 +412,7 @@ class VerifiedPayload(FramedPayload):
         )
 
     def digest_in(self, file: PositionalFile) -> bytes:
-        """The digest of the message, which is read and decoded once. Raises ``ReadError``."""
+        """The digest of the message, which is read and decoded for it. Raises ``ReadError``."""
         data = file.read(self.offset, self.size, what="a chunk")
         digest = message_digest(data)
         if self.digest and digest != self.digest:
@@ -437,7 +436,7 @@ class VerifiedPayload(FramedPayload):
 
 
 def _is_as_written(located_message: LocatedMessage, encoded: EncodedPayload) -> bool:
-    """Return True if the bytes around the payload of a whole message are a writer's."""
+    """Return True if the bytes around a whole message's payload are as chunkmill writes them."""
     whole = located_message.payload.obj if isinstance(located_message.payload, memoryview) else None
     if not isinstance(whole, bytes) or located_message.chunk_id is None:
         return False
@@ -459,8 +458,8 @@ def verified_after_store(
 ) -> memoryview | None:
     """Return the bytes after a message's store if their digest shows that chunkmill wrote them for this chunk.
 
-    Return None for a damaged message, and for one that must be parsed first, as in :meth:`VerifiedPayload.located`. The
-    message must name ``store``, if given, and have ``digest``, unless that is empty.
+    Return None for a damaged message, and for one to be parsed first, as in :meth:`VerifiedPayload.located`. The
+    message must name ``store``, if given, and have ``digest``, unless the digest is empty.
     """
     start = _store_size(message)
     match = _HEAD.match(message, start)
@@ -482,7 +481,7 @@ def _number(varint: bytes) -> int:
 
 
 class UsualPayload(NamedTuple):
-    """A payload ``at`` bytes into its message, its compression, and the size in bytes that it expands to."""
+    """A payload's offset ``at`` in its message, its compression, and its uncompressed size in bytes."""
 
     compression: Compression
     size: int
@@ -491,9 +490,9 @@ class UsualPayload(NamedTuple):
 
 
 def usual_payload(message: bytes, chunk_id: bytes) -> UsualPayload | None:
-    """Return the payload of a message of this chunk, or None unless all around it is byte for byte a writer's.
+    """Return the payload of this chunk's message, or None unless all other bytes are as chunkmill writes them.
 
-    No message is parsed for it: a twentieth of the time that small chunks take to be read.
+    Skipping the parser saves a twentieth of the time to read small chunks.
     """
     start = _store_size(message)
     match = _HEAD.match(message, start)

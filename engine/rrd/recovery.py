@@ -1,7 +1,7 @@
-"""Files whose footer is missing, or not to be trusted: walked from their start, message by message.
+"""Files whose footer is missing or untrusted: they are scanned from their start, message by message.
 
-An old file without a footer is read whole. Of a cut or damaged one every whole chunk is recovered, and a report says
-what was lost.
+An old file without a footer is read completely. From a truncated or damaged one, every complete chunk is recovered, and
+a report names the losses.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OLDEST_KEPT = tuple(int(n) for n in SORBET_VERSION.split("."))
 class AnnouncedStores(NamedTuple):
     """The stores that a file announces, in the order of :attr:`StoreEntry.sort_key`.
 
-    ``legacy_ids`` has the application ids of those whose chunks do not name it (files from before 0.25).
+    ``legacy_ids`` has the application ids of stores whose chunks lack them (files from before 0.25).
     """
 
     stores: list[StoreEntry]
@@ -47,7 +47,7 @@ class AnnouncedStores(NamedTuple):
 
 
 def scan_stores(file: PositionalFile) -> AnnouncedStores:
-    """The stores in ``file``; reads the heads of all messages, and never a payload. Raises :class:`ReadError`."""
+    """The stores in ``file``; reads the heads of all messages, but no payloads. Raises :class:`ReadError`."""
     stores: set[StoreEntry] = set()
     legacy_ids: dict[StoreKey, str] = {}
     for message in scan(file):
@@ -57,7 +57,7 @@ def scan_stores(file: PositionalFile) -> AnnouncedStores:
 
 
 def announced_first(path: str) -> list[StoreEntry]:
-    """The stores that a file announces before its first chunk, in its order. These are nearly always all stores.
+    """The stores that a file announces before its first chunk, in file order: nearly always all stores.
 
     Raises :class:`ReadError`.
     """
@@ -69,7 +69,7 @@ def announced_first(path: str) -> list[StoreEntry]:
 
 
 def announced_by(file: PositionalFile, message: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
-    """The store that one ``SetStoreInfo`` announces; the application id of an old one is kept in ``legacy_ids``."""
+    """The store that a ``SetStoreInfo`` announces; an old message's application id is added to ``legacy_ids``."""
     info = _store_info(file, message)
     if info.HasField("application_id") and not info.store_id.HasField("application_id"):
         legacy_ids[key_of(info.store_id)] = info.application_id.id
@@ -85,7 +85,7 @@ def _store_info(file: PositionalFile, message: Message) -> Any:
 
 
 def store_of(file: PositionalFile, message: Message, legacy_ids: dict[StoreKey, str]) -> StoreEntry:
-    """The store that the ``ArrowMsg`` at ``message`` belongs to; reads its head only. Raises :class:`ReadError`."""
+    """The store of the ``ArrowMsg`` at ``message``; only reads its head. Raises :class:`ReadError`."""
     return owner_of(
         locate(file, message.offset, message.size).message, legacy_ids, path=file.path, offset=message.offset
     )
@@ -98,7 +98,7 @@ def owner_of(head: Any, legacy_ids: dict[StoreKey, str], *, path: str, offset: i
 
 
 def decoded_chunk(path: str, message: Message, version: str | None = None, held: HeldFile | None = None) -> Chunk:
-    """The chunk in the ``ArrowMsg`` at ``message``, decoded and, from an older version, migrated.
+    """The chunk in the ``ArrowMsg`` at ``message``, decoded, and migrated from an older version if needed.
 
     A chunk that needed no migration remembers its compressed bytes. Raises :class:`ReadError`.
     """
@@ -211,7 +211,7 @@ class RecoveringFile:
 
 
 def _walk(file: PositionalFile, report: RecoveryReport) -> Iterator[Message]:
-    """Yield the whole messages up to the end message, or up to the first cut or invalid one."""
+    """Yield the complete messages up to the end message, or up to the first truncated or invalid one."""
     while report.whole_until < file.size:
         try:
             message = message_at(file, report.whole_until, file.size)

@@ -1,7 +1,7 @@
 """Runs: ranges of messages that are copied from file to file without decoding.
 
-Copied by their footer's word, 20,000 chunks of eight rows take 0.13 s; with an object for each 1.6 s (2 cores;
-``benchmarks/bench_rrd.py`` guards keep and drop). Each with a digest is verified by it on the way.
+Copying 20,000 chunks of eight rows by their footer takes 0.13 s; with an object for each, 1.6 s (2 cores;
+``benchmarks/bench_rrd.py`` guards keep and drop). Copying verifies messages that have a digest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_HERE: Final = frozenset(
 )
 
 _Copy = Callable[[int, int, int, int], int]
-"""``(source, target, offset, size)`` copies some bytes to where ``target`` stands and gives their number."""
+"""``(source, target, offset, size)`` copies some bytes to the position of ``target`` and returns their number."""
 
 
 def _by_range(source: int, target: int, offset: int, size: int) -> int:
@@ -57,10 +57,10 @@ def _by_hand(source: int, target: int, offset: int, size: int) -> int:
 
 
 def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> None:
-    """Append ``size`` bytes at ``offset`` of ``source`` at the position of the descriptor ``target``.
+    """Append ``size`` bytes of ``source``, from ``offset``, at the position of the descriptor ``target``.
 
-    Uses the fastest method of the two file systems. Raises :class:`ReadError` if the source ends early, and the
-    ``OSError`` of the target.
+    Uses the fastest method that both file systems support. Raises :class:`ReadError` if the source ends early, and the
+    target's ``OSError``.
     """
     ways: list[_Copy] = [_by_hand, _by_sendfile, _by_range]
     while size > 0:
@@ -84,7 +84,7 @@ def copy_range(source: PositionalFile, offset: int, size: int, target: int) -> N
 
 
 def start_writing_back(handle: int, offset: int, size: int) -> None:
-    """Start writing the operating system's cache of a file to disk, without waiting."""
+    """Start writing a file's cached bytes to disk, without waiting."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
 
@@ -98,9 +98,9 @@ _FLUSH_BYTES: Final = 8 << 20
 class MessageCopier:
     """Appends messages at the position of the descriptor ``target``, ``start`` bytes into its file.
 
-    Small ones go through a buffer that stays in the processor's cache, as that is faster than one call of the kernel
-    for each; large ones are copied by the kernel. What was written is sent on to the disk early, so that there is
-    little to wait for at the end, unless ``write_back`` is False.
+    Small ones go through a buffer in the processor's cache, which is faster than a kernel call for each; the kernel
+    copies large ones. Unless ``write_back`` is False, bytes are sent to the disk early, so that little is left to sync
+    at the end.
     """
 
     def __init__(self, target: int, start: int, *, write_back: bool = True) -> None:
@@ -121,10 +121,10 @@ class MessageCopier:
         new_field: bytes,
         digests: pa.Array,
     ) -> None:
-        """Copy messages (ascending, with their frame headers), with ``new_field`` where each begins with ``old_field``.
+        """Copy messages (ascending, with frame headers); replace ``old_field`` at each beginning by ``new_field``.
 
-        Those with a digest are verified by it. Raises :class:`ReadError` for a message that has another, and where the
-        source ends before, and ``OSError`` as the target does.
+        Raises :class:`ReadError` for a message with an unexpected digest, or if the source ends early, and the target's
+        ``OSError``.
         """
         if old_field == new_field and digests.null_count == len(digests):
             for start, stop in _runs(offsets, sizes):
@@ -170,7 +170,7 @@ class MessageCopier:
         new_field: bytes,
         digests: list[bytes | None],
     ) -> None:
-        """Copy neighbours that go into the buffer together: one by one, 20,000 of 1 kB took twice as long."""
+        """Copy neighbours that fit the buffer together. One by one, 20,000 of 1 kB took twice as long."""
         start, size = starts[0], stops[-1] - starts[0]
         if self._filled + size > _WINDOW:
             self.flush()
@@ -219,7 +219,7 @@ class MessageCopier:
             start += done
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Pass all bytes to the operating system."""
         pieces, self._pieces = self._pieces, []
         total = sum(map(len, pieces))
         done = os.writev(self._target, pieces) if pieces else 0
@@ -240,7 +240,7 @@ class MessageCopier:
 
 
 def _runs(offsets: Numbers, sizes: Numbers) -> Iterator[tuple[int, int]]:
-    """The byte ranges of messages that follow each other, with their frame headers."""
+    """The byte ranges of consecutive messages, with their frame headers."""
     starts, stops = offsets - np.uint64(MESSAGE_HEADER_SIZE), offsets + sizes
     begins = np.ones(len(starts), dtype=bool)
     begins[1:] = starts[1:] != stops[:-1]
@@ -250,7 +250,7 @@ def _runs(offsets: Numbers, sizes: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def _windows(starts: list[int], stops: list[int]) -> Iterator[tuple[int, int]]:
-    """Rows, from the first to before the last, of messages side by side that fill a buffer; a larger one by itself."""
+    """Ranges of rows whose messages together fill a buffer; a larger message is a range by itself."""
     first = 0
     for row in range(1, len(starts)):
         if starts[row] != stops[row - 1] or stops[row] - starts[first] > _WINDOW:
@@ -271,7 +271,7 @@ def _shrank(path: str, offset: int) -> ReadError:
 
 @dataclass(frozen=True)
 class Listed:
-    """Messages, and their rows of a chunk table at their present place."""
+    """Messages, and their rows of a chunk table with their current places."""
 
     table: ChunkTable
 
@@ -292,7 +292,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Run(Listed, ABC):
-    """Some messages of local files, with their rows of a footer.
+    """Some messages of local files, with their rows from a footer.
 
     In the files they belong to ``store``. It pickles small.
     """
@@ -327,7 +327,7 @@ class Run(Listed, ABC):
 
 @dataclass(frozen=True)
 class FileRun(Run):
-    """Some messages of a version of the file ``path``, in its order, with their rows of the footer."""
+    """Some messages of a version of the file ``path``, in file order, with their rows from the footer."""
 
     path: str
     version: str | None = None
@@ -360,7 +360,7 @@ class FileRun(Run):
             with phase(READ):
                 return lie_as_listed(source, self.table, store_field(self.store.to_message()))
         except (OSError, ReadError, SourceMissingError):
-            return False  # whoever reads it properly says what is wrong
+            return False  # the full reader reports the fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ class VerifiedRun(Run):
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> VerifiedRun | None:
-        """Return the messages of ``chunks``, or None unless all are in few files of one store, written by chunkmill."""
+        """Return the messages of ``chunks``, or None unless chunkmill wrote all, into a few files of one store."""
         payloads: list[VerifiedPayload] = []
         entries: list[ChunkEntry] = []
         for chunk in chunks:
@@ -445,18 +445,18 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 class _Sizes(NamedTuple):
-    """Of each message: the size of its payload, and of the number that says it."""
+    """For each message, the sizes of its payload and of the varint with that size."""
 
     payload: Numbers
     varint: npt.NDArray[np.int64]
 
 
 def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -> bool:
-    """Return True if every message is byte for byte a writer's, for store, sizes, id and static-ness of its row.
+    """Return True if chunkmill would write every message so, for the store, sizes, id and static flag of its row.
 
     That is: a frame header, ``store_field`` (field 1 of the ``ArrowMsg``), compression, uncompressed size, encoding,
-    payload, chunk id, static or not; each once, in this order and in the shortest form. Reads only what stands around
-    payloads. False for anything else, which may be right all the same, or damaged: a parser has to look.
+    payload, chunk id, static flag; each once, in this order and in the shortest form. Only the bytes around payloads
+    are read. Other messages may be valid or damaged: parse them.
     """
     sizes = _payload_sizes(table, len(store_field))
     if sizes is None:
@@ -476,7 +476,7 @@ def lie_as_listed(file: PositionalFile, table: ChunkTable, store_field: bytes) -
 
 
 def _read(file: PositionalFile, starts: Numbers, stops: Numbers, head_size: int) -> tuple[_Bytes, _Bytes] | None:
-    """Return the first and last bytes of messages, a row each, or None if the file ends before.
+    """Return the first and last bytes of messages, a row each, or None if the file ends early.
 
     Neighbours are read by one call.
     """
@@ -518,7 +518,7 @@ def _frames_fit(heads: _Bytes, table: ChunkTable, store_field: bytes) -> bool:
 
 
 def _fields_fit(heads: _Bytes, table: ChunkTable, sizes: _Sizes) -> bool:
-    """Compression, uncompressed size, encoding, and tag and size of the payload; and whether the sizes are possible."""
+    """Check compression, uncompressed size, encoding, the payload's tag and size, and that the sizes are possible."""
     compression = heads[:, 1]
     expanded = table.uncompressed_sizes
     is_plain = (compression == Compression.NONE) & (expanded == sizes.payload)

@@ -1,17 +1,17 @@
-"""Statistics of values: bounds, counts and few texts of the leaves of components, one cell for each zone and leaf.
+"""Statistics of values: bounds, counts and few distinct texts of components' leaves, one cell a zone and leaf.
 
-A **leaf** is a path in the values of a component: fields of structs by their names (``.x``), elements of lists of a
-fixed size up to 16 by their places (``[0]``), all elements of other lists as one (``[]``). It holds numbers,
-booleans or texts. Lists of ``uint8`` are bytes, and have none.
+A **leaf** is a path in the values of a component: fields of structs by name (``.x``), elements of fixed-size lists of
+up to 16 by place (``[0]``), all elements of other lists together (``[]``). It holds numbers, booleans or texts. Lists
+of ``uint8`` are bytes, and have no leaves.
 
-A **zone** is a chunk, or consecutive small chunks of an entity with together about 256 rows, so that the
-bytes of statistics do not grow with the number of chunks (``benchmarks/bench_find.py``).
+A **zone** is a chunk, or consecutive small chunks of an entity with about 256 rows in total, so that statistics do not
+grow with the number of chunks (``benchmarks/bench_find.py``).
 
 A piece of statistics belongs to the piece of times (:mod:`.times`) of the same chunks. It has the bytes of two columns,
-like a piece of times: ``about`` says in JSON which leaves there are, how many cells each has, the texts, and how many
-chunks are in zones; ``cells`` has the zones of these chunks, and the fields of cells, one field of all behind the
-other. Bounds are 32-bit floats, of 64-bit integers 64-bit floats, rounded outward: a value is never outside of them.
-NaN is not within bounds, but noted.
+like a piece of times: ``about``, as JSON, has the leaves, the number of cells of each, the texts, and the number of
+chunks in zones; ``cells`` has the zones of these chunks, and then each field of all cells. Bounds are 32-bit floats
+(64-bit floats for 64-bit integers), rounded outward: no value is outside them. NaN does not count for bounds; a flag
+notes it.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ MOST_ELEMENTS: Final = 16
 """The size of lists up to which each element is a separate leaf."""
 
 _MOST_LEAVES: Final = 64
-"""Leaves of a component; others have no statistics."""
+"""The most leaves of a component with statistics."""
 
 _MOST_TEXTS: Final = 16
 _MOST_TEXTS_OF_PIECE: Final = 256
 _LONGEST_TEXT: Final = 64
-"""Texts of a chunk and of a piece, and bytes of a text, up to which they are listed."""
+"""Limits of listed texts: their number in a chunk and in a piece, and the bytes of a text."""
 
 _LONG_TEXTS: Final = 512
-"""Texts of a chunk from which they are found by themselves."""
+"""Above this many texts a chunk on average, each chunk's distinct texts are found separately."""
 
 _TRIED: Final = 1024
-"""Texts of which many may be different, so that the others are not looked at."""
+"""The first texts: if too many of these are distinct, the others are not read."""
 
 _MANY: Final = 255
 """The number of texts of a cell that does not list them."""
@@ -59,14 +59,14 @@ _HELD_CHUNKS: Final = 4096
 """Bytes and number of chunks that wait to be reduced together."""
 
 _ZONE_ROWS: Final = 256
-"""Rows of a chunk from which it is a zone of its own."""
+"""A chunk with this many rows is its own zone."""
 
 _BLOCK: Final = 64
 _LONG: Final = 1024
-"""Values of a zone from which its bounds are found by itself, in blocks."""
+"""Above this many values, a zone's bounds are found separately, in blocks."""
 
 _FEW_BYTES: Final = 1 << 16
-"""Bytes of a leaf up to which others are reduced with it."""
+"""Leaves of up to this many bytes are reduced together."""
 
 _HAS_NAN: Final = 1
 
@@ -173,9 +173,7 @@ _FIELDS: Final[dict[str, np.dtype[Any]]] = {
     "texts": np.dtype("u1"),
     "codes": np.dtype("<u4"),
 }
-"""The fields in the order in which they are stored: the chunks in zones and the zone of each, the fields of all cells,
-of those with bounds, and of those of texts.
-"""
+"""The fields in stored order: chunks in zones, their zones, and fields of all cells, of bounds, and of texts."""
 
 _NUMBERS: Final = "numbers"
 _WIDE: Final = "wide"
@@ -190,7 +188,7 @@ Cells = dict[str, Numbers]
 
 
 class _Group(NamedTuple):
-    """Values of zones: that of ``zones[i]`` has those from ``ends[i]`` to before ``ends[i + 1]``, and ``nulls[i]``."""
+    """Values of zones: ``zones[i]`` has the values in ``range(ends[i], ends[i + 1])``, and ``nulls[i]`` nulls."""
 
     zones: Integers
     values: pa.Array
@@ -198,7 +196,7 @@ class _Group(NamedTuple):
     nulls: Integers
 
     def present(self) -> _Group:
-        """It without null values, which are counted."""
+        """The group without null values, which are counted."""
         if not self.values.null_count:
             return self
         is_valid = self.values.is_valid()
@@ -207,7 +205,7 @@ class _Group(NamedTuple):
         return _Group(self.zones, self.values.filter(is_valid), ends, nulls)
 
     def elements(self) -> _Group:
-        """The elements of its lists, which are not null; a list without any counts as a null."""
+        """The elements of its lists; an empty or null list counts as a null."""
         lists, rows = self.values, len(self.values)
         if pa.types.is_list(lists.type) and rows and not lists.null_count:
             offsets = np.frombuffer(lists.buffers()[1], np.int32, rows + 1, 4 * lists.offset)
@@ -241,7 +239,7 @@ def _zone_firsts(ends: Integers, entities: Integers) -> Integers:
 
 
 class _Waiting(NamedTuple):
-    """Values of one component: numbers of chunks, their entities, and the values of each."""
+    """Values of one component: chunk numbers, the chunks' entities, and their values."""
 
     numbers: list[int]
     entities: list[int]
@@ -251,7 +249,7 @@ class _Waiting(NamedTuple):
 class StatisticsWriter:
     """Collects the statistics of chunks, and makes a piece of them.
 
-    It holds the values of at most 4,096 chunks, and of those that make up 8 MiB, until they are reduced.
+    It holds the values of at most 4,096 chunks or about 8 MiB, until they are reduced.
     """
 
     def __init__(self) -> None:
@@ -268,7 +266,7 @@ class StatisticsWriter:
         self._held = self._chunks = 0
 
     def add(self, number: int, data: ChunkData, held: int = 0) -> None:
-        """Take note of the chunk of a number, each of whose values holds ``held`` bytes, or else its own."""
+        """Add chunk ``number``. Each of its columns keeps ``held`` bytes in memory; 0: only its own bytes."""
         waiting = self._waiting
         entity = self._entities.setdefault(data.entity_path, len(self._entities))
         size = held
@@ -294,7 +292,7 @@ class StatisticsWriter:
             self._reduce()
 
     def finish(self) -> dict[str, Numbers]:
-        """The columns of the piece; another one begins."""
+        """Return the columns of the piece, and begin another piece."""
         self._reduce()
         leaves: list[tuple[str, str, str, int, list[str]]] = []
         fields: dict[str, list[Numbers]] = {name: [] for name in _FIELDS}
@@ -376,7 +374,7 @@ class StatisticsWriter:
             self._add_numbers(component, [path], group, _numpy(group.values).reshape(-1, 1))
 
     def _elements(self, component: str, path: str, group: _Group, size: int) -> None:
-        """The leaves of the elements of lists of one size, none of which is null."""
+        """Add the leaves of the elements of non-null lists of one size."""
         flat = group.values.flatten()
         if _is_number(flat.type) and not flat.null_count:
             paths = [f"{path}[{place}]" for place in range(size)]
@@ -387,7 +385,7 @@ class StatisticsWriter:
             self._visit(component, f"{path}[{place}]", group._replace(values=values))
 
     def _add_numbers(self, component: str, paths: Sequence[str], group: _Group, matrix: Numbers) -> None:
-        """Take numbers, a row of ``matrix`` for each value; few of several leaves wait to be reduced together."""
+        """Add numbers, a row of ``matrix`` for each value; small leaves wait to be reduced together."""
         self._leaves += len(paths)
         if matrix.nbytes > _FEW_BYTES * len(paths):
             self._add_bounds(component, paths, group, matrix)
@@ -431,7 +429,7 @@ class StatisticsWriter:
 
 
 def _coded(group: _Group, sizes: Integers, codes_of: dict[str, int]) -> tuple[Numbers, Integers]:
-    """The number of texts of each chunk, or ``_MANY``, and the codes of those that are listed, which become known."""
+    """The number of texts of each chunk, or ``_MANY``, and the codes of listed texts; new ones join ``codes_of``."""
     period = _period(group.values)
     if period and int(sizes[sizes > 0].min()) >= period:
         texts = _few_texts(group.values.slice(0, period))
@@ -483,9 +481,9 @@ def _texts_of(values: pa.Array) -> list[str] | None:
 
 
 def _period(values: pa.Array) -> int:
-    """After how many texts they repeat to the end, as names of joints do; 0 if that is not found.
+    """The period after which texts repeat up to the end, like joint names, or 0 if none is found.
 
-    Bytes are compared, so that texts need not be hashed.
+    It compares bytes, so that texts need not be hashed.
     """
     first = values.slice(0, _MOST_TEXTS + 1).to_pylist() if len(values) > _MOST_TEXTS else []
     if not first or first[0] not in first[1:]:
@@ -511,7 +509,7 @@ def _numpy(values: pa.Array) -> Numbers:
 
 
 def _bounds(matrix: Numbers, ends: Integers) -> tuple[Numbers, Numbers, Mask]:
-    """The lowest and highest value of each chunk and column but for NaN, and whether there is one.
+    """The lowest and highest value of each chunk and column without NaN, and whether there is a NaN.
 
     Without values the lowest is infinite, or the largest integer.
     """
@@ -536,13 +534,13 @@ def _bounds(matrix: Numbers, ends: Integers) -> tuple[Numbers, Numbers, Mask]:
 def _reduced(function: np.ufunc, matrix: Numbers, ends: Integers, filled: Integers) -> Numbers:
     starts = ends[:-1][filled]
     if len(matrix) < _LONG * len(filled):
-        columns = np.ascontiguousarray(matrix.T)  # a row of each leaf, whose values lie together
+        columns = np.ascontiguousarray(matrix.T)  # a row for each leaf, with contiguous values
         return np.asarray(function.reduceat(columns, starts, axis=1)).T
     return np.stack([_of_long(function, matrix[ends[at] : ends[at + 1]]) for at in filled.tolist()])
 
 
 def _of_long(function: np.ufunc, matrix: Numbers) -> Numbers:
-    """The reduction of the columns of a matrix: many rows at once, so that whole vectors are compared."""
+    """Reduce the columns of a matrix, many rows at once, so that whole vectors are compared."""
     width = matrix.shape[1]
     whole = len(matrix) // _BLOCK * _BLOCK
     parts = [matrix[whole:]]
@@ -556,7 +554,7 @@ _EXACT: Final = float(1 << 53)
 
 
 def _outward(values: Numbers, dtype: np.dtype[Any], *, up: bool) -> Numbers:
-    """Values as floats that are not less, or with ``up`` false not more."""
+    """Values as floats, rounded up, or with ``up`` false down."""
     end = np.inf if up else -np.inf
     exact = values.astype(np.float64)
     if values.dtype in (np.int64, np.uint64):
@@ -573,7 +571,7 @@ def _outward(values: Numbers, dtype: np.dtype[Any], *, up: bool) -> Numbers:
 
 
 class PieceStatistics:
-    """The statistics of a piece. Raises ``ValueError`` or ``KeyError`` for columns that are not of one."""
+    """The statistics of a piece. Raises ``ValueError`` or ``KeyError`` for invalid columns."""
 
     def __init__(self, about: bytes, cells: bytes) -> None:
         self._leaves: dict[tuple[str, str], list[tuple[str, dict[str, slice], list[str]]]] = {}
@@ -606,7 +604,7 @@ class PieceStatistics:
         return list(self._leaves)
 
     def add_to(self, leaf: LeafStatistics, component: str, path: str, chunks: Integers, owners: Integers) -> None:
-        """Note what is known of a leaf of some chunks, by their numbers; ``owners`` are their places in ``leaf``."""
+        """Add known statistics of a leaf to ``leaf``, for chunks by number; ``owners`` are the chunks' places in it."""
         for kind, places, texts in self._leaves.get((component, path), []):
             fields = {name: self._fields[name][place] for name, place in places.items()}
             cells, into = self._cells_of(fields["zone"], chunks, owners)
@@ -628,7 +626,7 @@ class PieceStatistics:
             leaf.has_nan[into] |= (fields["flags"][cells] & _HAS_NAN) > 0
 
     def _cells_of(self, zones: Integers, chunks: Integers, owners: Integers) -> tuple[Integers, Integers]:
-        """The cell of each of some chunks that is in one of these zones, and the owner of that chunk."""
+        """The cell of each chunk that is in one of these zones, and the chunk's owner."""
         members, member_zones = self._fields["member"], self._fields["member_zone"]
         cell_of = np.full(len(members), -1)  # zones are numbered from 0 on, and each has a chunk
         cell_of[zones] = np.arange(len(zones))

@@ -1,22 +1,22 @@
 """Times files: row ids, index values and validity of the chunks of a recording, without the values.
 
-To count rows, to find an index value or a row that has a component, a query needs these and nothing else, while the
-payload of a chunk is one compressed block. The times of a recording are pieces of whole chunks (of about 260,000
-rows where chunks are small), one behind the other, and a directory of them::
+A query needs only these to count rows, or to find an index value or a row with a component, while a chunk's payload is
+one compressed block. The times of a recording are consecutive pieces, each of whole chunks (of about 260,000 rows if
+chunks are small), and their directory::
 
     piece, statistics, …  each an Arrow IPC stream of one row, whose columns are the bytes of numpy arrays, under LZ4
     directory             offset, size and digest of each piece; piece and place there of each chunk; the two counts
 
-Behind the times of some chunks comes a piece with their statistics (:mod:`.statistics`), in which no chunk has a place.
-Readers that do not know it pass over it, and times without it are read, too.
+A piece of times is followed by a piece with its chunks' statistics (:mod:`.statistics`), to which the directory assigns
+no chunk. Older readers skip it, and times without statistics are read, too.
 
-The digest of the directory is told elsewhere, so each byte is verified before it is believed. 64-bit columns are as
-differences from one value to the next, byte by byte: first the lowest byte of all, last the highest. Validity that is
-the same for all rows of a chunk takes four bytes.
+The directory's digest is stored elsewhere, so each byte is verified before use. 64-bit columns are stored as
+differences of successive values, in byte planes: first the lowest byte of all, last the highest. Validity that is the
+same for all rows of a chunk takes four bytes.
 
-Of recordings of robots this takes 5 to 9 bytes a row of 32 to 39 (two timelines or three, and the row id): 0.05 to
-0.2 % of those with images, 8 % of one that is all IMU and poses, 18 % of 120,000 rows of one scalar each. Differences
-under Zstandard without that order of bytes take as much, and four times as long (155 ns a row instead of 39; 2 cores).
+In robot recordings, 32 to 39 bytes a row (two or three timelines, and the row id) shrink to 5 to 9: 0.05 to 0.2 % of
+recordings with images, 8 % of one with only IMU and poses, 18 % of 120,000 rows of one scalar each. Differences under
+Zstandard without byte planes have the same size, but take four times as long (155 ns a row instead of 39; 2 cores).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _VALUES: Final = int(Validity.VALUES), None
 
 
 def validity_of(values: pa.ListArray) -> tuple[int, States | None]:
-    """The validity of all rows, or ``MIXED`` and that of each."""
+    """The validity that all rows share, or ``MIXED`` and each row's validity."""
     rows, nulls = len(values), values.null_count
     if nulls == rows:
         return int(Validity.NULL), None
@@ -87,7 +87,7 @@ def validity_of(values: pa.ListArray) -> tuple[int, States | None]:
 
 
 class ByChunk(NamedTuple):
-    """Values of chunks, chunk after chunk. Those of chunk ``i`` are from ``ends[i]`` to ``ends[i + 1]`` (exclusive)."""
+    """Values of chunks, chunk after chunk. Those of chunk ``i`` are ``range(ends[i], ends[i + 1])``."""
 
     values: npt.NDArray[Any]
     ends: Integers
@@ -97,7 +97,7 @@ ABOUT: Final = b"chunkmill:times"
 """The metadata key for the components and timelines of a piece, as JSON."""
 
 PART_MAGIC: Final = b"CMTIMES2"
-"""The end of a part with times. No message ends like this: its last byte is 0 or 1, the static flag."""
+"""The end of a part with times. No message ends like this: the last byte of each is its static flag, 0 or 1."""
 PART_END: Final = struct.Struct(f"<Q{DIGEST_SIZE}s{len(PART_MAGIC)}s")
 
 # --- the directory
@@ -160,7 +160,7 @@ class TimesDirectory:
 
     @classmethod
     def joined(cls, parts: Sequence[TimesDirectory], order: Integers) -> TimesDirectory:
-        """One directory of the pieces of all parts, part after part.
+        """Return one directory for the pieces of all parts, part after part.
 
         ``order`` has the place of each chunk among the chunks of all parts.
         """
@@ -176,7 +176,7 @@ class TimesDirectory:
 
 
 def directory_size(tail: bytes) -> int:
-    """The bytes of a directory, of which these are the last. Raises ``ValueError``."""
+    """Return the size of a directory in bytes, from its last bytes. Raises ``ValueError``."""
     if len(tail) < _COUNTS.size:
         raise ValueError("it has no directory")
     pieces, chunks = _COUNTS.unpack_from(tail, len(tail) - _COUNTS.size)
@@ -188,7 +188,7 @@ def directory_size(tail: bytes) -> int:
 
 @dataclass
 class Times:
-    """The times of a recording's chunks, which are numbered as in its manifest.
+    """The times of a recording's chunks, numbered as in its manifest.
 
     Pieces are read on first use. They are in the file ``path`` from byte ``start`` on. Raises ``ReadError`` for damaged
     bytes.
@@ -251,7 +251,7 @@ class Times:
         return np.concatenate([np.empty(0, np.uint8), *states])
 
     def statistics(self, component: str, path: str, chunks: Integers) -> LeafStatistics:
-        """The statistics of a leaf in some chunks. A chunk without the component has no values, and is not known."""
+        """The statistics of a leaf in some chunks. A chunk without the component has no values, and is unknown."""
         leaf = LeafStatistics.unknown(len(chunks))
         places = self.directory.places[chunks]
         pieces = np.unique(places[:, 0])
@@ -280,7 +280,7 @@ class Times:
         self._pieces = {number: piece for number, piece in self._pieces.items() if number in numbers}
 
     def _runs(self, chunks: Integers | None) -> list[tuple[_Piece, Integers]]:
-        """The pieces of chunks in their order, with the places of the chunks there."""
+        """The pieces of chunks, in the chunks' order, with the chunks' places in each."""
         places = self.directory.places if chunks is None else self.directory.places[chunks]
         which = places[:, 0]
         if not len(which):
@@ -299,7 +299,7 @@ class Times:
         return at
 
     def _load(self, numbers: Iterable[int]) -> None:
-        """Read pieces that were not read yet; neighbours together."""
+        """Read pieces that have not been read yet, adjacent ones together."""
         missing = sorted(number for number in numbers if number not in self._pieces)
         if not missing:
             return
@@ -328,7 +328,7 @@ class Times:
 
     @contextmanager
     def _readable(self, number: int) -> Iterator[None]:
-        """Say in errors which piece cannot be read."""
+        """Name the unreadable piece in errors."""
         try:
             yield
         except ARROW_ERRORS as error:
@@ -443,7 +443,7 @@ class _Piece:
         return self._states(component)[0][at]
 
     def _states(self, component: str) -> tuple[States, Integers, States, Integers]:
-        """The validity of a component in each chunk; and of all cells those of it, what they say, and their chunks."""
+        """The component's validity in each chunk; then its cells among all, the validity in each, and their chunks."""
         code = self._components.get(component, -1)
         cells = self._array("cells", "<i4")
         of_chunk = np.repeat(np.arange(len(self.shapes)), self.shapes[:, 1])
@@ -478,7 +478,7 @@ def _ends(sizes: Integers) -> Integers:
 
 
 def _taken(values: npt.NDArray[Any], ends: Integers, at: Integers) -> ByChunk:
-    """The values of chunks at some places; those of neighbours without a copy."""
+    """The values of chunks at some places; adjacent chunks are not copied."""
     sizes = ends[at + 1] - ends[at]
     new_ends = _ends(sizes)
     if len(at) and bool((np.diff(at) == 1).all()):
@@ -499,14 +499,14 @@ def _joined(parts: Sequence[ByChunk], dtype: npt.DTypeLike) -> ByChunk:
 
 
 PIECE_ROWS: Final = 1 << 18
-"""The number of rows after which a piece ends, at the end of a chunk."""
+"""The number of rows after which a piece ends with the next chunk end."""
 
 
 class TimesWriter:
     """Collects the times of chunks, in the given order, and writes them in pieces.
 
-    Until a piece ends, it takes 16 bytes a row and 8 for each timeline, and the values of the last chunks until they
-    are reduced to statistics.
+    Until a piece ends, the writer holds 16 bytes a row, plus 8 a timeline, and the newest chunks' values until they are
+    reduced to statistics.
     """
 
     def __init__(self) -> None:
@@ -526,14 +526,14 @@ class TimesWriter:
         self._mixed: list[States] = []
 
     def add(self, data: ChunkData, held: int = 0) -> None:
-        """Add a chunk. Each of its columns holds ``held`` bytes of a stream; 0: only its own bytes."""
+        """Add a chunk. Each of its columns keeps ``held`` bytes of a stream in memory; 0: only its own bytes."""
         rows, ids = data.num_rows, data.row_ids
         number = len(self._shapes)
         if rows:
             self._ids.append(np.frombuffer(ids.buffers()[1], ID_HALVES, 2 * rows, 16 * ids.offset).astype(np.uint64))
         for line in data.timelines:
             key = line.name, line.kind
-            self._lines.setdefault(key, []).append(line.ticks.copy())  # else all of a payload is held by it
+            self._lines.setdefault(key, []).append(line.ticks.copy())  # else it holds the whole payload
             self._on.setdefault(key, []).append(number)
         for component in data.components:
             state, each = validity_of(component.values)
@@ -578,7 +578,7 @@ class TimesWriter:
 
 
 def _differences(values: npt.NDArray[Any]) -> States:
-    """The bytes of the differences of 64-bit values, the lowest of all first."""
+    """The differences of 64-bit values as byte planes, the lowest bytes first."""
     differences = np.empty(len(values), dtype="<u8")
     values = values.view(np.uint64)
     differences[:1] = values[:1]
@@ -602,7 +602,7 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def part_end(times: TimesWriter | None) -> list[bytes]:
-    """Return the last bytes of a part with the times of its chunks, or, with None, of a part without times."""
+    """Return the end of a part with its chunks' times, or with None, of a part without times."""
     if times is None:
         return [PART_END.pack(0, bytes(DIGEST_SIZE), PART_MAGIC)]
     pieces, times_directory = times.finish()

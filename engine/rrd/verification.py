@@ -1,4 +1,4 @@
-"""All of an RRD read, to see whether it is what was written: every chunk, and all that is told of it elsewhere."""
+"""Verification of an RRD: every chunk is read and compared with all that the footer and other files claim about it."""
 
 from __future__ import annotations
 
@@ -115,15 +115,15 @@ def verify_file(path: str | PathLike[str], claims: Told | None = None, look: Loo
 
     It checks that each chunk has the digest, message, id, entity, rows, times and components in the footer's manifest
     of its store; that every store is announced; that messages are consecutive up to the end message; and that the
-    footer has its checksum. ``claims`` are another file's entries for chunks of this file, and ``look`` checks those
-    chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if there is no file.
+    footer matches its checksum. ``claims`` are another file's entries for chunks of this file, and ``look`` checks
+    those chunks. Each difference is a fault of the result. Raises ``SourceMissingError`` if there is no file.
     """
     return _Verifying(fspath(path), look).run(claims or {})
 
 
 @dataclass(slots=True)
 class _Place:
-    """A message, or a claimed one, with all claims about its chunk."""
+    """The place of an existing or claimed message, with all claims about its chunk."""
 
     offset: int
     size: int
@@ -181,7 +181,7 @@ class _Verifying:
         return sorted(places.values(), key=lambda place: place.offset)
 
     def _walk(self, file: PositionalFile, places: dict[int, _Place], *, has_footer: bool) -> int:
-        """Find all messages from the first on; return the end, of the file or at a fault."""
+        """Find all messages from the first on; return the end of the file, or of the last chunk before a fault."""
         end = None
         with self._findings.noting():
             for message in scan(file):
@@ -196,7 +196,7 @@ class _Verifying:
         return max((place.offset + place.size for place in places.values()), default=0) if end is None else end
 
     def _verify(self, file: PositionalFile, places: Iterable[_Place]) -> None:
-        """Decode all. Threads would wait for each other: for most chunks decoding takes less than their change does."""
+        """Decode all, in one thread: decoding most chunks takes less time than switching threads."""
         rows = chunks = digests = 0
         for place in places:
             with self._findings.noting():
@@ -205,13 +205,13 @@ class _Verifying:
         self._findings.count(chunks=chunks, rows=rows, digests=digests)
 
     def _chunk(self, file: PositionalFile, place: _Place) -> tuple[ChunkHeader, bool]:
-        """The header of a chunk that was decoded and compared, and whether it has a digest. Raises ``ReadError``."""
+        """Decode and compare a chunk; return its header, and whether a digest verified it. Raises ``ReadError``."""
         if not place.claims:
             message = Message(MessageKind.ARROW_MSG, place.offset, place.size)
             self._expect_announced(store_of(file, message, self._legacy), place.offset)
             return decoded_chunk(self.path, message, self._version, self._held).header, False
         store, entry = max(place.claims, key=lambda pair: bool(pair[1].digest))
-        # Who wrote no digest into the footer may name the store elsewhere in a message than at its beginning.
+        # A writer without digests in its footer may put the store elsewhere than at the beginning of a message.
         named_first = store if place.offset in self._digested else None
         payload = VerifiedPayload.of(self.path, entry, store=named_first, version=self._version, held=self._held)
         try:

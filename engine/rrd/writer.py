@@ -85,7 +85,7 @@ class Output:
             self.flush()
 
     def copy(self, source: PositionalFile, offset: int, size: int, *, what: str, many: int | None = None) -> None:
-        """Append ``size`` bytes of ``source``. The kernel copies large ranges, or an object store does (``many``)."""
+        """Append ``size`` bytes of ``source``. The kernel copies large ranges, or an object store (``many``)."""
         if isinstance(self._file, Upload) and size >= (many or SMALLEST_PART) and not source.is_local:
             self.flush()
             if self._file.copy(ObjectUrl.of(source.path), source.version, offset, size):
@@ -109,7 +109,7 @@ class Output:
         assert self._fd is not None
         os.lseek(self._fd, size, os.SEEK_CUR)
         self.position += size
-        self._sent += size  # whoever wrote them does that for them
+        self._sent += size  # their writer writes them back
 
     @property
     def handle(self) -> int | None:
@@ -164,13 +164,13 @@ class _OpenStore:
         self.tables.append(table)
 
     def gather(self) -> None:
-        """Make a table of the entries that came last."""
+        """Make a table of the newest entries."""
         if self.entries:
             self.tables.append(ChunkTable.of(self.entries))
             self.entries = []
 
     def whole(self) -> ChunkTable:
-        """One table of all chunks."""
+        """Return one table of all chunks."""
         self.gather()
         return ChunkTable.concat(self.tables)
 
@@ -242,7 +242,7 @@ class RrdWriter:
         return entry
 
     def messages(self, store: StoreEntry) -> MessageWriter:
-        """Return a writer of the chunks of an open store. Then add these by :meth:`adopt`, with a size of 0."""
+        """Return a writer of an open store's chunks. Then add the chunks by :meth:`adopt`, with a size of 0."""
         return self._opened_store(store).writer
 
     def append_part(
@@ -298,8 +298,8 @@ class RrdWriter:
     def finish(self) -> None:
         """Write the footer, and wait until everything is on the disk.
 
-        A recording with a component without a name gets no footer, because its columns would have the names of timeline
-        columns, which neither Rerun nor chunkmill can read. Such a file is read completely.
+        A recording with an unnamed component gets no footer: the component's columns would have the names of timeline
+        columns, and neither Rerun nor chunkmill could read the footer. Such a file is read completely.
         """
         tables = {store: opened.whole() for store, opened in self._stores.items()}
         if all(descriptor.component for table in tables.values() for descriptor in table.components.descriptors):
@@ -342,19 +342,19 @@ class RrdWriter:
 
 
 def _manifest_field(manifest: bytes) -> bytes:
-    """Field 1 of an ``RrdFooter``, around a manifest that is serialised already."""
+    """Field 1 of an ``RrdFooter``, with a serialised manifest."""
     empty = RrdFooter()
     empty.manifests.add().MergeFromString(manifest)
     return bytes(empty.SerializeToString())
 
 
 _MANY: Final = 4 * SMALLEST_PART
-"""Payloads below this are fetched with their neighbours, and sent: all but one part's worth would be anyway."""
+"""Payloads below this size are fetched with their neighbours and sent: most of one would be sent anyway."""
 
 _PAYLOAD: Final = "the payload of a chunk"
 
 _JOINED: Final = 1 << 16
-"""Payloads below this are handed on in one piece with what is around them."""
+"""Payloads below this size are written in one piece with the bytes around them."""
 
 
 class MessageWriter:
@@ -415,7 +415,7 @@ class MessageWriter:
                 pieces = (head, *encoded.pieces, tail)
             digest = self._write(pieces)
             if length >= _JOINED:
-                self._out.flush()  # columns are handed on from where they lie: whoever made them may change them next
+                self._out.flush()  # columns are not copied: their owner may change them next
         return ChunkEntry(header, offset, total, encoded.uncompressed_size, digest)
 
     @property
@@ -491,7 +491,7 @@ class MessageWriter:
             stream = decompress(data, encoded.compression, size, path=path, offset=offset, what=_PAYLOAD)
             chunk = decode_chunk(stream, path=path, offset=offset, what=_PAYLOAD)
         except (ReadError, ValueError):
-            self._times = None  # whoever reads the chunk itself says what is wrong
+            self._times = None  # reading the chunk itself reports the fault
             return
         what = difference_of(chunk, header)
         if what is not None:
@@ -499,7 +499,7 @@ class MessageWriter:
         self._times.add(chunk, len(stream))
 
     def _write(self, pieces: Iterable[Bytes], digest: bytes | None = None) -> bytes:
-        """Write a message with its frame header and store, which are in the first piece; gives its digest."""
+        """Write a message whose first piece has its frame header and store; return its digest."""
         for piece in pieces:
             self._out.write(piece)
         if digest is not None:
@@ -514,7 +514,7 @@ class MessageWriter:
     def _frame(
         self, header: ChunkHeader, compression: Compression, uncompressed_size: int, size: int
     ) -> tuple[bytes, bytes, int, int]:
-        """The bytes before the next payload and after it, and offset and size of their message."""
+        """The bytes before and after the next payload, and its message's offset and size."""
         head = message_head(self._store_field, compression, uncompressed_size, size)
         tail = message_tail(header.chunk_id, header.is_static)
         total = len(head) + size + len(tail)
@@ -544,11 +544,11 @@ class MessageWriter:
 
 
 class WrittenChunks:
-    """Collects the chunks written into one part of one store, single ones and copied runs."""
+    """Collects the chunks written into one part of a store, both single chunks and copied runs."""
 
     def __init__(self, store: StoreEntry) -> None:
         self.entries: list[ChunkEntry] = []
-        """The chunks that were not passed on."""
+        """The chunks that were not taken yet."""
 
         self.chunks = self.rows = 0
         self._store = store

@@ -1,6 +1,6 @@
 """Spark's session: a JVM that starts quickly, warm workers, jobs that a signal cancels; nothing about chunks.
 
-The one place that knows private state of pyspark. The names below are loaded when they are first used.
+No other package uses private state of pyspark. The names below are loaded on first use.
 """
 
 from ..lazy_names import lazy_names

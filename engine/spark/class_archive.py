@@ -1,14 +1,14 @@
 """The class-data archive: Spark's classes, parsed and verified once, mapped into memory by every later JVM.
 
-Most of a cold start is class loading. The JVM can map an archive of classes instead (AppCDS); it belongs to one
-runtime and one class path, so its name holds a digest of both, and a JVM that finds it unfit silently goes on
-without (``-Xshare:auto``). The archive is made in the background, at idle priority, after the first session that
-missed it has ended: a training session records the names of the classes that a small job needs, then a second
-JVM writes them out beside the final name, and a rename publishes the whole file or nothing.
+Most of a cold start is class loading. The JVM can map an archive of classes instead (AppCDS); it fits one runtime and
+one class path, so its name holds a digest of both, and a JVM silently ignores an unfit one (``-Xshare:auto``). The
+archive is made in the background, at idle priority, after the first session without it has ended. A training session
+records the names of the classes that a small job needs. Then a second JVM writes them to a temporary file, and a rename
+publishes the whole file.
 
 The folder is ``CHUNKMILL_CACHE``, else ``$XDG_CACHE_HOME/chunkmill``, else ``~/.cache/chunkmill``. An archive takes
-some 170 MB; when one is made, those that nobody has used for a month are removed, and all but the six used last: each
-virtual environment has its own.
+about 170 MB. Making one removes all archives that are unused for a month, and all but the six used last: each virtual
+environment has its own.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _TRAINING = "chunkmill.engine.spark.session"
 
 
 def cache_folder() -> Path:
-    """The folder for what can be made again; not necessarily there yet."""
+    """The folder for files that can be made again; it may not exist yet."""
     chosen = os.environ.get("CHUNKMILL_CACHE")
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "chunkmill"
-    except RuntimeError:  # a user who has no home, as in a container
+    except RuntimeError:  # a user without a home, as in a container
         return _own_folder() / "cache"
 
 
 def _own_folder() -> Path:
-    """This user's folder in the temporary one. Classes are run from it, so that it must be of nobody else."""
+    """This user's folder in the temporary folder. It holds code, so nobody else may own it."""
     folder = Path(tempfile.gettempdir()) / f"chunkmill-{os.getuid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(0o700)
@@ -61,7 +61,7 @@ def _own_folder() -> Path:
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive for one Java runtime and one class path, there or not."""
+    """The archive for one Java runtime and one class path; it may not exist."""
 
     java: Java
     jars: tuple[str, ...]
@@ -81,7 +81,7 @@ class ClassArchive:
         return self.path.is_file()
 
     def options(self) -> list[str]:
-        """The JVM flags that use the archive; none while there is no archive."""
+        """The JVM flags that use the archive; empty without one."""
         if not self.exists:
             return []
         with contextlib.suppress(OSError):
@@ -89,23 +89,23 @@ class ClassArchive:
         return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.path}", "-Xlog:disable"]
 
     def discard(self) -> None:
-        """Remove an archive that is no good."""
+        """Remove an unusable archive."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
     def build(self, train: Callable[[Path], None]) -> bool:
-        """Make the archive here and now, in half a minute of one core.
+        """Make the archive now; this takes one core half a minute.
 
         Parameters
         ----------
         train
-            Runs a typical job in a JVM that writes the names of the classes that it loads into the given file.
+            Runs a typical job in a JVM that writes the names of its loaded classes to the given file.
 
         Returns
         -------
         bool
-            Whether the archive is there now; not so while another process makes it, where the folder cannot be
-            written, and for a day after an attempt that failed.
+            Whether the archive exists now. It does not if another process makes it, if the folder cannot be written,
+            or for a day after a failed attempt.
         """
         if not self._writable():
             return False
@@ -120,12 +120,12 @@ class ClassArchive:
             return True
 
     def build_in_background(self) -> None:
-        """Start a process that makes the archive while this one goes on or ends; never an error."""
+        """Start a process that makes the archive while this one continues or ends. Raises no error."""
         if self.exists or os.name != "posix" or self._failed_lately() or not self._writable():
             return
         inherited = {key: value for key, value in os.environ.items() if key != "CHUNKMILL_SCRATCH"}
         with contextlib.suppress(OSError):
-            # The shell leaves the process to init, so that nobody here has to wait for it.
+            # The shell leaves the process to init, so that this process need not wait for it.
             subprocess.run(  # noqa: S603 - our interpreter, our module
                 ["/bin/sh", "-c", '"$0" "$@" &', sys.executable, "-m", _TRAINING, str(self.java.home)],
                 stdin=subprocess.DEVNULL,
@@ -190,7 +190,7 @@ def _dump(archive: ClassArchive, names: Path, written: Path) -> None:
 
 
 def _flush(file: Path) -> None:
-    """Have the bytes on the disk before the name: a JVM trusts what it maps."""
+    """Sync the bytes to disk before the rename: a JVM trusts the file that it maps."""
     with file.open("rb") as written:
         os.fsync(written.fileno())
 

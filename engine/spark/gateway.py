@@ -1,6 +1,6 @@
 """pyspark's state in this process: the gateway to the JVM, the session, the task, and interrupts.
 
-All that chunkmill touches of pyspark's private state is here. pyspark is not imported only to find that nobody uses it.
+Only this module uses pyspark's private state. It does not import pyspark just to find it unused.
 """
 
 # ruff: noqa: SLF001 - pyspark offers no public way to any of this
@@ -36,7 +36,7 @@ class Connection(NamedTuple):
 
 
 def active_session() -> SparkSession | None:
-    """The session that is active in this process, classic or Spark Connect, whoever made it; None without one."""
+    """The active session in this process, classic or Spark Connect, whoever made it, or None."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -60,14 +60,14 @@ def _remote_session() -> Any:
 
 
 def attach(connection: Connection, python: str | None) -> SparkSession:
-    """A session in a JVM that was started with all its settings.
+    """Return a session in a JVM that was started with all settings.
 
     Parameters
     ----------
     connection
         The JVM's gateway.
     python
-        The interpreter of the workers; None leaves ``PYSPARK_PYTHON`` as the user set it.
+        The workers' interpreter; None keeps the user's ``PYSPARK_PYTHON``.
     """
     from pyspark.sql import SparkSession
 
@@ -82,7 +82,7 @@ def attach(connection: Connection, python: str | None) -> SparkSession:
 
 
 def _log_in(user: str) -> None:
-    """Pass the user's name to Hadoop in the JVM: it asks the system, and fails if that has none."""
+    """Pass the user's name to Hadoop in the JVM, which otherwise fails if the system has none."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
@@ -92,7 +92,7 @@ def _log_in(user: str) -> None:
 
 
 class WorkerRoom(NamedTuple):
-    """The cores that a worker of a standalone master has free, and its free memory in MiB."""
+    """The free cores of a standalone master's worker, and its free memory in MiB."""
 
     host: str
     cores: int
@@ -100,11 +100,11 @@ class WorkerRoom(NamedTuple):
 
 
 def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
-    """Ask a ``spark://`` master what its workers have free. Raises what Py4J raises."""
+    """Query the workers' free resources from a ``spark://`` master. Raises the errors of Py4J."""
     jvm: Any = session._jvm
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
     address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))
-    # Not by SparkEnv: Py4J fails on that class, as one of its methods needs a missing library.
+    # SparkEnv cannot be used: Py4J fails on that class, as one of its methods needs a missing library.
     endpoint = session._sc._jsc.sc().schedulerBackend().rpcEnv().setupEndpointRef(address, "Master")
     question = _scala_object(jvm, "org.apache.spark.deploy.DeployMessages$RequestMasterState$")
     state = endpoint.askSync(question, _scala_object(jvm, "scala.reflect.ClassTag$").Any())
@@ -112,7 +112,7 @@ def rooms_of(session: SparkSession, master: str) -> list[WorkerRoom]:
 
 
 def use_python(session: SparkSession, python: str, seconds: float) -> bool:
-    """Have workers run this interpreter, unless one of them says within ``seconds`` that it has no such file."""
+    """Make workers run this interpreter, unless one reports within ``seconds`` that it lacks the file."""
     context = session._sc
     jvm: Any = session._jvm
     count = max(2, context.defaultParallelism)
@@ -139,7 +139,7 @@ def _scala_object(jvm: Any, name: str) -> Any:
 
 
 def detach(session: SparkSession | None) -> None:
-    """Forget the JVM, which may have ended already. The next session starts another.
+    """Detach from the JVM, which may have ended already. The next session starts another.
 
     pyspark's own ``stop`` asks the JVM in several calls and then waits half a second for its accumulator server.
     """
@@ -185,14 +185,14 @@ def launched_process() -> subprocess.Popen[bytes] | None:
 
 
 def delete_at_exit(session: SparkSession, folder: Path) -> None:
-    """Let the JVM remove a folder when it outlives a driver that was killed."""
+    """Make the JVM remove a folder if it outlives a killed driver."""
     jvm = session._jvm
     file = getattr(jvm, "java.io.File")(str(folder))
     _scala_object(jvm, "org.apache.spark.util.ShutdownHookManager$").registerShutdownDeleteDir(file)
 
 
 def cancel_jobs() -> None:
-    """Cancel what runs in the classic session of this process, if there is one."""
+    """Cancel the jobs in this process's classic session, if any."""
     module = sys.modules.get("pyspark.core.context")
     context = None if module is None else module.SparkContext._active_spark_context
     if context is not None and context._jsc is not None:
@@ -200,9 +200,9 @@ def cancel_jobs() -> None:
 
 
 def leave_connection() -> None:
-    """Have this thread talk to the JVM over a new connection.
+    """Make this thread use a new connection to the JVM.
 
-    An exception that breaks a call leaves its answer behind, and the next call would take it for its own.
+    If an exception interrupts a call, its answer stays in the connection, and the next call would read it.
     """
     module = sys.modules.get("pyspark.core.context")
     gateway = None if module is None else module.SparkContext._gateway
@@ -212,7 +212,7 @@ def leave_connection() -> None:
 
 
 def hush(session: SparkSession) -> None:
-    """Tell pyspark that its JVM is about to go: threads of it that would notice by themselves print a traceback."""
+    """Notify pyspark that its JVM is about to end: otherwise its threads print a traceback."""
     from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 
     gateway = getattr(getattr(session, "_sc", None), "_gateway", None)
@@ -228,9 +228,9 @@ def hush(session: SparkSession) -> None:
 
 
 def _end_accumulators(context: Any) -> None:
-    """Have the server end itself when it next looks, within half a second; its own ``shutdown`` waits that long.
+    """Make the server end itself at its next poll, within half a second; its own ``shutdown`` waits that long.
 
-    A thread that waits instead cannot be started any more while Python ends, from 3.12 on.
+    A thread cannot wait instead: from Python 3.12 on, no thread can be started during shutdown.
     """
     server = getattr(context, "_accumulatorServer", None)
     if server is None:
@@ -239,7 +239,7 @@ def _end_accumulators(context: Any) -> None:
 
     def end() -> None:
         server.server_close()
-        server._BaseServer__shutdown_request = True  # what ``shutdown`` sets before it waits
+        server._BaseServer__shutdown_request = True  # ``shutdown`` sets this before it waits
 
     server.server_shutdown = True
     server.service_actions = end
@@ -257,9 +257,9 @@ def _forget_files(context: Any) -> None:
 
 
 def quiet_py4j() -> None:
-    """Silence py4j's records of every call that Ctrl-C or the end of the JVM breaks, unless the user has set a level.
+    """Silence py4j's log records of calls broken by Ctrl-C or the JVM's end, unless the user has set a level.
 
-    Some of them go to the root logger, which then writes to standard error; they are sent to py4j's own.
+    Some records go to the root logger, which writes to standard error; they are redirected to py4j's logger.
     """
     import logging
 
@@ -273,7 +273,7 @@ def quiet_py4j() -> None:
 
 @contextlib.contextmanager
 def environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables that hold inside the block only."""
+    """Set environment variables within the block."""
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
     try:
@@ -298,13 +298,13 @@ def tries_before() -> int:
 
 
 def _task_context() -> TaskContext | None:
-    """Spark's context of the task that runs here, if one does."""
+    """Spark's context of the task that runs here, or None."""
     module = sys.modules.get("pyspark.taskcontext")
     return None if module is None else module.TaskContext.get()
 
 
 def check_not_in_task() -> None:
-    """Raise ``UsageError`` within a task, where there can be no Spark session."""
+    """Raise ``UsageError`` within a task, which cannot have a Spark session."""
     if in_task():
         raise UsageError(
             "a function that runs in a Spark task cannot run on Spark itself",
@@ -314,14 +314,14 @@ def check_not_in_task() -> None:
 
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-"""The exit codes of processes that Ctrl-C and SIGTERM have ended, as a shell gives them."""
+"""The exit codes that a shell reports for processes ended by Ctrl-C and SIGTERM."""
 
 _CANCEL_PERIOD: Final = 0.05
 _IMPORT_SECONDS: Final = 1.0
-"""How long a signal waits for the end of an import: broken in it, pyarrow goes on with half of pandas, say."""
+"""How long a signal waits for the end of an import: an interrupted one may leave pandas half loaded, for example."""
 
 _BOUNCE_SECONDS: Final = 0.5
-"""A signal to a process and one to its group come as two (``timeout`` sends both): what comes so soon is the same."""
+"""A repeated signal within this time is ignored: ``timeout`` signals both a process and its group."""
 
 
 class Terminated(BaseException):
@@ -335,10 +335,10 @@ class _State:
     waits_since: float | None = None
     raised: BaseException | None = None
     is_in_import = False
-    """Whether it was raised in an import, which may have swallowed it."""
+    """Whether the exception was raised in an import, which may have swallowed it."""
     sending = threading.Lock()
     waits: frozenset[object] = frozenset()
-    """The blocks of the main thread that wait for jobs of Spark."""
+    """The main thread's blocks that wait for Spark jobs."""
 
 
 @contextlib.contextmanager
@@ -367,7 +367,7 @@ def interruptible() -> Iterator[None]:
 
 
 def take_signals() -> dict[int, Any]:
-    """Answer signals from now on, where the program does not; gives what :func:`give_back` needs."""
+    """Handle signals that the program does not handle; return the argument for :func:`give_back`."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -379,7 +379,7 @@ def take_signals() -> dict[int, Any]:
 
 
 def give_back(before: dict[int, Any]) -> None:
-    """Leave signals to whom :func:`take_signals` has taken them from."""
+    """Restore the handlers that :func:`take_signals` replaced."""
     if threading.current_thread() is threading.main_thread():
         for kind, handler in before.items():
             if signal.getsignal(kind) is _end:
@@ -388,7 +388,7 @@ def give_back(before: dict[int, Any]) -> None:
 
 @contextlib.contextmanager
 def keeping_interrupt() -> Iterator[None]:
-    """Leave the handler of Ctrl-C as it is, which pyspark replaces when it makes a session in the main thread."""
+    """Keep the handler of Ctrl-C, which pyspark replaces when it makes a session in the main thread."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -413,7 +413,7 @@ def signal_since(moment: float) -> BaseException | None:
 
 @contextlib.contextmanager
 def waiting_for_jobs() -> Iterator[None]:
-    """Cancel the jobs of Spark on a signal during this block."""
+    """Cancel Spark jobs on a signal during this block."""
     wait = object() if threading.current_thread() is threading.main_thread() else None
     _State.waits |= {wait} - {None}
     try:
@@ -477,7 +477,7 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    if os.getpid() != _State.process:  # of a fork, which has nothing to clear away
+    if os.getpid() != _State.process:  # a fork has nothing to clean up
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         signal.signal(number, signal.SIG_DFL)
@@ -485,7 +485,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
     if _State.is_in_import:
         _send_again(number, unless_over=True)
-        if interrupt_behind(sys.exception()) is not None:  # on its way, and what was begun is being cleared away
+        if interrupt_behind(sys.exception()) is not None:  # it is already propagating, and cleanup runs
             return
     elif _State.received_at is not None and now - _State.received_at < _BOUNCE_SECONDS:
         return
@@ -500,7 +500,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     _State.received_at, _State.waits_since = now, None
     waits = _State.waits
     leave_connection()
-    if waits or not _State.blocks:  # without a block it is a call of the user's own that may wait for a job
+    if waits or not _State.blocks:  # without a block, the user's own call may wait for a job
         _cancel_while(lambda: not waits.isdisjoint(_State.waits))
     if number == signal.SIGINT:
         _State.raised = KeyboardInterrupt()
@@ -516,7 +516,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _send_again(number: int, *, unless_over: bool = False) -> None:
-    """Let the signal come once more, in a moment; ``unless_over``: not if the outermost block has ended by then."""
+    """Send the signal again in a moment; with ``unless_over``, only if the outermost block has not ended by then."""
 
     def send() -> None:
         main = threading.main_thread().ident
@@ -531,7 +531,7 @@ def _send_again(number: int, *, unless_over: bool = False) -> None:
 
 
 def _cancel_while(is_wanted: Callable[[], bool]) -> None:
-    """Cancel jobs again and again, in a thread of its own: one that is being planned is not one yet."""
+    """Cancel jobs repeatedly, in a separate thread: a job that is still being planned cannot be cancelled yet."""
 
     def run() -> None:
         while True:

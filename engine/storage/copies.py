@@ -1,4 +1,4 @@
-"""Files of one folder or prefix of an object store read in pieces: listed below it, digested, and copied elsewhere."""
+"""Files below a folder or prefix: listed, digested and copied elsewhere, piece by piece."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIECE: Final = 8 * MIB
 
 
 class PlacedFile(NamedTuple):
-    """A file below a place: its path from there, with slashes, and its size in bytes."""
+    """A file below a place: its relative path, with slashes, and its size in bytes."""
 
     path: str
     size: int
@@ -42,7 +42,7 @@ def files_at(place: Location) -> list[PlacedFile]:
             try:
                 size = Path(here, name).stat().st_size
             except OSError:
-                continue  # it was removed meanwhile, or is a link to nothing
+                continue  # it was removed meanwhile, or is a broken link
             files.append(PlacedFile(name if below == "." else f"{below}/{name}", size))
     return sorted(files)
 
@@ -54,7 +54,7 @@ def folder_and_name(place: Location, path: str) -> tuple[Folder, str]:
 
 
 def digest_at(place: Location, file: PlacedFile) -> str:
-    """Return the XXH3-128 of a file, hexadecimal. Raises ``ReadError``, or ``OSError`` of a local folder."""
+    """Return the XXH3-128 of a file, hexadecimal. Raises ``ReadError``, or for a local folder ``OSError``."""
     digest = xxhash.xxh3_128()
     for piece in _pieces(*folder_and_name(place, file.path), file.size):
         digest.update(piece)
@@ -64,7 +64,7 @@ def digest_at(place: Location, file: PlacedFile) -> str:
 def copy_file(source: Location, file: PlacedFile, target: Location) -> str:
     """Copy a file to the same path below another place, durably, and return its XXH3-128, hexadecimal.
 
-    It appears whole. Raises ``ReadError`` if it has another size by now, ``WriteError`` if it cannot be written.
+    The copy appears whole. Raises ``ReadError`` if the file's size has changed, ``WriteError`` if writing fails.
     """
     origin, name = folder_and_name(source, file.path)
     folder, _ = folder_and_name(target, file.path)

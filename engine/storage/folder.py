@@ -19,7 +19,7 @@ from ..task_context import asked_for, fetched
 from . import ObjectUrl, Upload, bucket_of, clear_uploads, is_url, upload_to
 
 OPEN_SUFFIX = ".open"
-"""What the name of a local file ends with while it is written."""
+"""The suffix of a local file while it is written."""
 
 _LARGE_FILE = 32 << 20
 
@@ -32,21 +32,21 @@ class FolderFile(NamedTuple):
 
 
 class NewFile(ABC):
-    """A file that is being written, by its ``file``; it gets its name when it is finished."""
+    """A new file, written through ``file``; it gets its name when it is finished."""
 
     file: BinaryIO
 
     @abstractmethod
     def seal(self) -> None:
-        """Let everything written arrive, without letting the file appear."""
+        """Complete all writes, without making the file appear."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Let the file appear, whole."""
+        """Make the file appear as a whole."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Throw away what was written; after :meth:`finish` it does nothing."""
+        """Discard the written bytes; after :meth:`finish` this does nothing."""
 
 
 class Folder(ABC):
@@ -78,7 +78,7 @@ class Folder(ABC):
 
     @abstractmethod
     def names(self) -> Iterator[str]:
-        """The names of the files directly in the folder, in no order."""
+        """The names of the files directly in the folder, unordered."""
 
     @abstractmethod
     def folders(self) -> list[str]:
@@ -137,7 +137,7 @@ class Folder(ABC):
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the folder with its content, as far as possible."""
+        """Remove the folder and as much of its content as possible."""
 
 
 class LocalFolder(Folder):
@@ -160,7 +160,7 @@ class LocalFolder(Folder):
         return self.location.is_dir() if name is None else (self.location / name).exists()
 
     def names(self) -> Iterator[str]:
-        """The names of the files directly in the folder, in no order."""
+        """The names of the files directly in the folder, unordered."""
         with os.scandir(self.location) as entries:
             yield from (f.name for f in entries if f.is_file())
 
@@ -182,7 +182,7 @@ class LocalFolder(Folder):
 
     def get_range(self, name: str, offset: int, size: int) -> bytes:
         """Read bytes of a file; fewer if it ends before."""
-        with (self.location / name).open("rb", buffering=0) as file:  # a buffer is filled beyond the end
+        with (self.location / name).open("rb", buffering=0) as file:  # a buffer would read beyond the range
             file.seek(offset)
             data = file.read(size)
             while len(data) < size and (more := file.read(size - len(data))):
@@ -214,7 +214,7 @@ class LocalFolder(Folder):
             except FileNotFoundError:
                 if draft.exists() or not self.location.is_dir():
                     raise
-                continue  # others have taken the draft for that of a dead process, and cleared it away
+                continue  # others took the draft for a dead process's, and removed it
             finally:
                 draft.unlink(missing_ok=True)
             return True
@@ -233,7 +233,7 @@ class LocalFolder(Folder):
             except FileNotFoundError:
                 if draft.exists() or not self.location.is_dir():
                     raise
-                continue  # others have taken the draft for that of a dead process, and cleared it away
+                continue  # others took the draft for a dead process's, and removed it
             finally:
                 draft.unlink(missing_ok=True)
             return
@@ -252,7 +252,7 @@ class LocalFolder(Folder):
         return sum(path.stat().st_size for path in self.location.rglob("*") if path.is_file())
 
     def remove(self) -> None:
-        """Remove the folder with its content, as far as possible."""
+        """Remove the folder and as much of its content as possible."""
         shutil.rmtree(self.location, ignore_errors=True)
 
 
@@ -267,17 +267,17 @@ class ObjectFolder(Folder):
         next(self._listed(), None)
 
     def exists(self, name: str | None = None) -> bool:
-        """Return True if there is any object below, or one of a name."""
+        """Return True if there is any object below the prefix, or the object ``name``."""
         if name is None:
             return next(bucket_of(self.location).list(self.location.key), None) is not None
         return bucket_of(self.location).exists(self._key(name))
 
     def names(self) -> Iterator[str]:
-        """The names of the objects right below the prefix."""
+        """The names of the objects directly below the prefix."""
         return (entry.name for entry in self._listed())
 
     def folders(self) -> list[str]:
-        """The next parts of keys that go on below the prefix, sorted: all objects are listed."""
+        """The names of subfolders, sorted; this lists all objects below the prefix."""
         begin = f"{self.location.key.rstrip('/')}/"
         keys = (info.url.key.removeprefix(begin) for info in bucket_of(self.location).list(self.location.key))
         return sorted({key.partition("/")[0] for key in keys if "/" in key})
@@ -287,7 +287,7 @@ class ObjectFolder(Folder):
         return bucket_of(self.location).head(self._key(name)).size
 
     def entries(self) -> list[FolderFile]:
-        """The objects right below the prefix, sorted, by one listing."""
+        """The objects directly below the prefix, sorted, by one listing."""
         return sorted(self._listed())
 
     def _listed(self) -> Iterator[FolderFile]:
@@ -296,11 +296,11 @@ class ObjectFolder(Folder):
                 yield FolderFile(info.url.name, info.size)
 
     def get(self, name: str) -> bytes:
-        """A whole object."""
+        """Read a whole object."""
         return _counted(bucket_of(self.location).get(self._key(name)))
 
     def get_range(self, name: str, offset: int, size: int) -> bytes:
-        """Bytes of an object; fewer where it ends before."""
+        """Read bytes of an object; fewer if it ends earlier."""
         return _counted(bytes(bucket_of(self.location).read(self._key(name), offset, offset + size, None)))
 
     def put(self, name: str, data: bytes | memoryview, *, durable: bool = True) -> None:  # noqa: ARG002 (an object always is)
@@ -322,7 +322,7 @@ class ObjectFolder(Folder):
         self.put(name, data)
 
     def new(self, name: str) -> NewFile:
-        """An upload."""
+        """Return an upload."""
         return _NewObject(upload_to(self.location / name))
 
     def delete(self, names: Iterable[str]) -> None:
@@ -332,11 +332,11 @@ class ObjectFolder(Folder):
             bucket_of(self.location).delete(keys)
 
     def total(self) -> int:
-        """The bytes of all objects below."""
+        """The total size of all objects below the prefix, in bytes."""
         return sum(info.size for info in bucket_of(self.location).list(self.location.key))
 
     def remove(self) -> None:
-        """Remove all objects below, as far as possible."""
+        """Remove as many objects below the prefix as possible."""
         bucket = bucket_of(self.location)
         try:
             keys = [info.url.key for info in bucket.list(self.location.key)]
@@ -344,7 +344,7 @@ class ObjectFolder(Folder):
                 bucket.delete(keys)
             clear_uploads(self.location)
         except (ReadError, WriteError):
-            return  # what stays is cleared away by the next run onto the same destination
+            return  # the next run to the same destination removes the rest
 
     def _key(self, name: str) -> str:
         return (self.location / name).key

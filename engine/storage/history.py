@@ -1,4 +1,4 @@
-"""Points in the history of a dataset or a table: a version's number, a time, a tag. And who makes a version."""
+"""Points in the history of a dataset or table (a version's number, a time, a tag), and the author of a version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import AlreadyExistsError, NotFoundError, UsageError
 from ..units import utc_time
 
 VersionPoint = int | str | datetime | np.datetime64
-"""A version: its number, a time at which it was the newest, or a tag. Text with a colon is a time, other text a tag."""
+"""A version: its number, a time when it was the newest, or a tag. Text with a colon is a time, other text a tag."""
 
 VERSION_FIELDS: Final = (
     pa.field("version", pa.int64(), nullable=False),
@@ -37,10 +37,10 @@ _POINTS: Final = (
 
 
 def check_tag(name: str) -> None:
-    """Raise ``UsageError`` if ``name`` cannot be a tag's.
+    """Raise ``UsageError`` if ``name`` is not a valid tag.
 
-    A tag has letters and digits of ASCII, ``.``, ``-`` and ``_``, as with Lance. It is no number, which would be that
-    of a version.
+    A tag has ASCII letters and digits, ``.``, ``-`` and ``_``, as in Lance. It is not a number, which would mean a
+    version.
 
     >>> check_tag("v1/2")
     Traceback (most recent call last):
@@ -57,9 +57,9 @@ and _, without a dot at either end or two dots in a row. A number alone is a ver
 
 
 def moved_tag(tags: Mapping[str, int], name: str, number: int, *, move: bool, path: str) -> dict[str, int]:
-    """Return tags with one more, or with one at another version.
+    """Return tags with ``name`` at version ``number``, added or moved.
 
-    Raises ``AlreadyExistsError`` if it is elsewhere and is not to ``move``.
+    Raises ``AlreadyExistsError`` if the tag is at another version, unless ``move``.
     """
     if tags.get(name, number) != number and not move:
         raise AlreadyExistsError(
@@ -71,7 +71,7 @@ def moved_tag(tags: Mapping[str, int], name: str, number: int, *, move: bool, pa
 
 
 def without_tag(tags: Mapping[str, int], name: str, *, path: str) -> dict[str, int]:
-    """Return tags without one. Raises ``NotFoundError`` if it is not there."""
+    """Return tags without ``name``. Raises ``NotFoundError`` for an unknown tag."""
     if name not in tags:
         raise NotFoundError(f"there is no tag {name!r}", path=path, hint=_tags_hint(tags))
     return {other: number for other, number in tags.items() if other != name}
@@ -86,13 +86,13 @@ def number_at(
     what: str,
     path: str,
 ) -> int:
-    """Return the number of the version that a point means.
+    """Return the version number for a point.
 
-    A time means the newest version of that time. ``numbers`` are those of all versions that exist, ascending, and
-    ``made_ns`` returns the time of one. ``what`` has the versions, in errors.
+    A time means the newest version at that time. ``numbers`` are the existing versions, ascending, and ``made_ns``
+    returns the time of a version. ``what`` names their owner in errors.
 
-    Raises ``NotFoundError`` if there is no such version or tag, or if the version of a time was removed;
-    ``UsageError`` for something else, and for a time that is still to come.
+    Raises ``NotFoundError`` if there is no such version or tag, or if the version of a time was removed; ``UsageError``
+    for an invalid point or a future time.
     """
     if isinstance(point, (int, np.integer)) and not isinstance(point, bool):
         return _existing(int(point), list(numbers), what, path)
@@ -129,7 +129,7 @@ def number_at(
 
 
 def nanoseconds_at(point: Any) -> int:
-    """Return a time in nanoseconds since 1970; without a zone it is in UTC. Raises ``UsageError`` for what is none.
+    """Return a time in nanoseconds since 1970; without a zone it is in UTC. Raises ``UsageError`` if it is invalid.
 
     >>> nanoseconds_at("1970-01-01T00:00:01Z")
     1000000000
@@ -139,7 +139,7 @@ def nanoseconds_at(point: Any) -> int:
     if isinstance(point, str):
         with suppress(ValueError):
             point = datetime.fromisoformat(point)
-    if not isinstance(point, datetime) or point != point:  # as NaT of pandas
+    if not isinstance(point, datetime) or point != point:  # pandas' NaT, for example
         raise UsageError(f"{point!r} is not a version", hint=_POINTS)
     since = (point if point.tzinfo is not None else point.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
@@ -173,7 +173,7 @@ def _shown(nanoseconds: int) -> str:
 
 
 def author() -> str | None:
-    """Return the name of the user of this process, who makes versions; None if the system has none."""
+    """Return this process's user name, the author of its versions, or None if the system has none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -1,7 +1,7 @@
-"""Files of HTTP servers and of the Hugging Face Hub, read by ranges; they are read, and never written.
+"""Files of HTTP servers and of the Hugging Face Hub, read by ranges, and never written.
 
-A server may redirect, answer without ranges, hide sizes, and fail now and then. Each address is checked before it is
-asked, also the one that a redirect names: see :class:`HostLimit`.
+A server may redirect, answer without ranges, hide sizes, and fail sometimes. Each address is checked before a request,
+including those of redirects: see :class:`HostLimit`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .bucket import CONNECT_SECONDS, REQUEST_SECONDS, Bucket, ObjectInfo
 from .url import ObjectUrl
 
 HOSTS_VARIABLE: Final = "CHUNKMILL_HTTP_HOSTS"
-"""The schemes and hosts (``https://data.example:8443``) that may be asked, separated by spaces. Unset: all."""
+"""The allowed schemes and hosts (``https://data.example:8443``), separated by spaces. Unset: all."""
 
 _ATTEMPTS: Final = 6
 _PATIENCE: Final = 60.0
@@ -37,7 +37,7 @@ _LONGEST_WAIT: Final = 5.0
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MOST_REDIRECTS: Final = 10
 _STALE: Final = frozenset((400, 401, 403, 404, 410))
-"""What a server answers to an address that another has signed, and which has expired."""
+"""The answers of servers to an expired address that another server signed."""
 _PASSING: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 _PIECE: Final = 1 << 18
 _MOST_COPIES: Final = 4
@@ -50,10 +50,10 @@ _HUB: Final = "https://huggingface.co"
 
 
 class HostLimit:
-    """Lets this process, and those that it starts meanwhile, ask only the hosts of some URLs, by their schemes.
+    """Limits this process, and those it starts meanwhile, to the schemes and hosts of some URLs.
 
-    URLs of other kinds, and paths, are no hosts. Those of ``hf://`` stand for the Hub. Hosts that
-    ``CHUNKMILL_HTTP_HOSTS`` names stay allowed. Of several limits at once the hosts of all may be asked.
+    Other URLs and paths are ignored; ``hf://`` URLs stand for the Hub. Hosts in ``CHUNKMILL_HTTP_HOSTS`` stay allowed.
+    Several limits at once allow the hosts of all.
     """
 
     _held: ClassVar[list[HostLimit]] = []
@@ -68,7 +68,7 @@ class HostLimit:
         self._apply()
 
     def lift(self) -> None:
-        """End it."""
+        """End the limit."""
         self._held.remove(self)
         self._apply()
 
@@ -117,7 +117,7 @@ def _address(url: ObjectUrl) -> str:
 
 
 class _Answer(NamedTuple):
-    """The answer to a request: ``data`` is empty where it was not read."""
+    """The answer to a request; ``data`` is empty if it was not read."""
 
     status: int
     headers: Mapping[str, str]
@@ -141,7 +141,7 @@ class _Answer(NamedTuple):
         return int(date.replace(tzinfo=date.tzinfo or UTC).timestamp()) * 1_000_000_000
 
     def range(self) -> tuple[int | None, int | None]:
-        """The first byte of the range that came, and the size of the file, where they are given."""
+        """The first byte of the received range, and the size of the file; None if not given."""
         match = _RANGE.match(self.headers.get("Content-Range", ""))
         if match is None:
             return None, None
@@ -149,7 +149,7 @@ class _Answer(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """A file that was downloaded, in a place without a name."""
+    """A downloaded file, stored without a name."""
 
     file: BinaryIO
     size: int
@@ -157,7 +157,7 @@ class _Copy(NamedTuple):
 
 
 class _DisturbedError(Exception):
-    """A request failed, and may succeed when it is made again."""
+    """A request failed, and may succeed if repeated."""
 
     def __init__(self, message: str, wait: float = 0.0) -> None:
         super().__init__(message)
@@ -167,10 +167,10 @@ class _DisturbedError(Exception):
 class HttpBucket(Bucket):
     """The files of one host, or of the Hub, as objects.
 
-    A disturbed request is tried again, at most five times within a minute. The version of a file is its ``ETag``, else
-    the date of its last change; without both it cannot be noticed that a file is replaced. A file of a server that
-    gives no ranges, or that hides its size and gives no ranges from the end, is downloaded once by each process, and a
-    ``ReadWarning`` says so. Writing raises ``UsageError``.
+    A request with a transient failure is repeated, up to five times within a minute. The version of a file is its
+    ``ETag``, or else its modification date; without both, a replacement is not detected. If a server does not support
+    ranges, or hides the size and does not support ranges from the end, each process downloads the file once, with a
+    ``ReadWarning``. Writing raises ``UsageError``.
     """
 
     def __init__(self, url: ObjectUrl) -> None:
@@ -200,7 +200,7 @@ class HttpBucket(Bucket):
         return self._copied(key, answer.version).size
 
     def _hidden_size(self, key: str) -> int:
-        """The size of a file that a server gives ranges of without it: where its last byte is."""
+        """The size of a file whose server omits it, from a request for the last byte."""
         answer = self._ask(key, {"Range": "bytes=-1"}, most=1)
         first, size = answer.range()
         if answer.status == 206 and size is not None:
@@ -210,9 +210,9 @@ class HttpBucket(Bucket):
         return self._copied(key, answer.version).size
 
     def read(self, key: str, start: int, stop: int, version: str | None) -> memoryview:
-        """The bytes ``start`` to ``stop`` of a file, fewer where it ends before.
+        """The bytes ``start`` to ``stop`` of a file, fewer if it ends earlier.
 
-        Raises ``ReadError`` where the file has another version than ``version``, unless that is None.
+        Raises ``ReadError`` if the file does not have ``version``, unless that is None.
         """
         with self._lock:
             copy = self._copies.get(key)
@@ -232,7 +232,7 @@ class HttpBucket(Bucket):
         return memoryview(os.pread(copy.file.fileno(), max(min(stop, copy.size) - start, 0), start))
 
     def get(self, key: str) -> bytes:
-        """The whole of a small file."""
+        """Read a small file as a whole."""
         info = self.head(key)
         check_limit(info.size, MAX_SCHEMA_BYTES, path=str(self._url(key)), offset=0, what="the length of the file")
         return bytes(self.read(key, 0, info.size, info.version)) if info.size else b""
@@ -308,10 +308,10 @@ class HttpBucket(Bucket):
     def _ask(
         self, key: str, headers: dict[str, str], *, most: int, first: int | None = None, into: BinaryIO | None = None
     ) -> _Answer:
-        """Ask for a file, at the address to which it was redirected before, if it was.
+        """Request a file, at the address of its last redirect, if any.
 
-        Of the answer 206 at most ``most`` bytes are read, which begin at ``first``; of 200 all ``into`` a file, or
-        none.
+        From an answer 206, up to ``most`` bytes are read, which begin at ``first``; from 200, all bytes ``into`` a
+        file, or none.
         """
         origin, shown = _address(self._url(key)), str(self._url(key))
         with self._lock:
@@ -345,7 +345,7 @@ class HttpBucket(Bucket):
             try:
                 return self._follow(address, headers, most, shown, first, into)
             except _DisturbedError as error:
-                pause = max(error.wait, wait * random.uniform(0.5, 1.0))  # noqa: S311 (nobody guesses it)
+                pause = max(error.wait, wait * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
                 if attempt == _ATTEMPTS or time.monotonic() + pause > end:
                     if is_signed:
                         return _Answer(410, {}, b""), address
@@ -357,7 +357,7 @@ class HttpBucket(Bucket):
     def _follow(
         self, address: str, headers: dict[str, str], most: int, shown: str, first: int | None, into: BinaryIO | None
     ) -> tuple[_Answer, str]:
-        """Ask once, and where it is redirected to. Returns the answer, and the address that gave it."""
+        """Request once, and follow redirects. Return the answer, and the address that gave it."""
         for _ in range(_MOST_REDIRECTS):
             _check_allowed(address, shown)
             response = _opened(address, {**headers, **_credentials(address)})
@@ -366,7 +366,7 @@ class HttpBucket(Bucket):
                     return _read(response, most, first, into, shown), address
                 address = _redirected(address, response.headers.get("Location", ""), shown)
             finally:
-                response.close()  # one that was read to its end keeps its connection open
+                response.close()  # after reading to the end, the connection stays open
         raise ReadError(f"more than {_MOST_REDIRECTS} redirects", path=shown, hint="Check the URL.")
 
     # --- no writing
@@ -400,7 +400,7 @@ class HttpBucket(Bucket):
 
 
 def _check_allowed(address: str, shown: str) -> None:
-    """Raise ``ReadError`` for a host that may not be called. It may be the one of a redirect."""
+    """Raise ``ReadError`` for a host that is not allowed, for example of a redirect."""
     allowed = os.environ.get(HOSTS_VARIABLE)
     if allowed is not None and _origin(address) not in allowed.split():
         raise ReadError(
@@ -442,7 +442,7 @@ os.register_at_fork(after_in_child=_pools.clear)
 
 
 def _pool(address: str) -> Any:
-    """The connections of this process, through the proxy of the environment where there is one."""
+    """This process's connections, through the environment's proxy, if any."""
     import urllib3
 
     url = urlsplit(address)
@@ -478,7 +478,7 @@ def _opened(address: str, headers: dict[str, str]) -> Any:
 
 
 def _read(response: Any, most: int, first: int | None, into: BinaryIO | None, shown: str) -> _Answer:
-    """The answer with its bytes: those of a range, of a list, or all of a file. Raises :class:`_DisturbedError`."""
+    """Read an answer with its bytes: a range, a list, or a whole file. Raises :class:`_DisturbedError`."""
     import urllib3
 
     answer = _Answer(response.status, response.headers, b"")

@@ -1,4 +1,4 @@
-"""The bucket of a URL, opened once in a process, and the objects below a prefix or of a pattern."""
+"""The bucket of a URL, opened once in a process, and the objects below a prefix or matching a pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _open: dict[tuple[str, tuple[tuple[str, str], ...]], Bucket] = {}
 
 
 def _forget_http() -> None:
-    """In a forked process connections of HTTP are made anew; those of other libraries cannot be used."""
+    """Open new HTTP connections in a forked process; those of other libraries cannot be used there."""
     for key in [key for key, bucket in _open.items() if isinstance(bucket, HttpBucket)]:
         del _open[key]
 
@@ -39,7 +39,7 @@ def _new_bucket(root: ObjectUrl) -> Bucket:
 
 
 class FoundObject(NamedTuple):
-    """An object, and its key below the prefix (of a pattern: below the part without magic) it was found in."""
+    """An object, and its key relative to the prefix, or for a pattern to the part without wildcards."""
 
     url: ObjectUrl
     below: PurePosixPath
@@ -51,11 +51,11 @@ def is_one_object(url: ObjectUrl) -> bool:
 
 
 def find_objects(url: ObjectUrl, suffixes: tuple[str, ...], hidden: tuple[str, ...] = (".",)) -> list[FoundObject]:
-    """All objects with one of ``suffixes`` below a prefix, or that match a pattern, in the order of their keys.
+    """All objects below a prefix with one of ``suffixes``, or matching a pattern, in key order.
 
-    A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and what lies below
-    them, are left out. Raises ``SourceMissingError`` if there is none; what has a key that no request can name gives
-    a :class:`ReadWarning`.
+    A pattern may hold ``*``, ``?``, ``[]`` and ``**``. Names that begin with one of ``hidden``, and objects below them,
+    are omitted. Raises ``SourceMissingError`` if nothing is left. An object whose key no request can name gives a
+    :class:`ReadWarning`.
     """
     import glob
 
@@ -94,7 +94,7 @@ def _is_wanted(candidate: FoundObject, suffixes: tuple[str, ...], hidden: tuple[
 
 
 def _compiled(pattern: str) -> Any:
-    """A pattern, as Python's own ``glob`` understands it of files, for keys.
+    """A pattern for keys, with the syntax of Python's ``glob`` for files.
 
     >>> [_compiled(p).match("x/b1.mcap") for p in ("**/*.mcap", "*/[a-c]?.mcap", "*.mcap")]
     [True, True, False]

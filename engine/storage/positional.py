@@ -1,6 +1,6 @@
 """Files and objects read by position, with lengths checked before memory is taken, and a cache of decoded chunks.
 
-A local one stays open while one chunk after the other is read from it, or as long as chunks are in it.
+A local file stays open while successive chunks are read from it, or while chunk objects refer to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..task_context import TaskContext, asked_for, current, fetched, find
 from . import RemoteFile, is_url
 
 GROWING = "+"
-"""What ends a version of which more may follow: rows that a recorder appends change nothing that was there."""
+"""The suffix of a growing file's version: rows that a recorder appends do not change earlier bytes."""
 
 _LARGEST_READ = 1 << 30
 _PASSING = frozenset({errno.EIO, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM})
@@ -179,7 +179,7 @@ class PositionalFile:
 
 
 _ANY_INODE: Final = "-"
-"""What ends a version that is a file's identity: its size and modification time alone."""
+"""The suffix of a version that has only a file's size and modification time."""
 
 
 def file_identity(size: int, modified_ns: int) -> str:
@@ -211,7 +211,7 @@ def _version_of(status: os.stat_result) -> str:
 
 
 def _inodes_last(device: int) -> bool:
-    """Return True if files of a device keep their inode numbers. In FUSE they may get others at each opening."""
+    """Return True if files of a device keep their inode numbers. In FUSE, these may change on each opening."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -223,10 +223,10 @@ def _inodes_last(device: int) -> bool:
 _WINDOW: Final = 1 << 18
 _SMALL: Final = 1 << 16
 ANYWHERE: Final = 1 << 62
-"""The end of a run of which nobody knows where it ends."""
+"""The end of a run whose end is unknown."""
 
 _MOST_HELD: Final = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""Files that stay open because chunks are in them; those beyond are opened by name, and their versions checked."""
+"""The most files that stay open for their chunks. Others are opened by name, and their versions checked."""
 
 
 class HeldFile(PositionalFile):
@@ -248,16 +248,16 @@ class HeldFile(PositionalFile):
 
 
 def _not_here() -> None:
-    """A held file as another process gets it."""
+    """Return None, a held file's value in another process."""
 
 
 _held: WeakValueDictionary[tuple[str, str], HeldFile] = WeakValueDictionary()
 
 
 def held_file(path: str, version: str | None) -> HeldFile | None:
-    """Return the file under ``path``, of ``version`` if given, to be held open, or None if too many are.
+    """Return the file under ``path``, held open, or None if too many are. ``version``, if given, must match.
 
-    Raises as :class:`PositionalFile`, and :class:`ReadError` if the file is of another version.
+    Raises the errors of :class:`PositionalFile`, and :class:`ReadError` for another version.
     """
     existing = _held.get((path, version.removesuffix(GROWING))) if version else None
     if existing is not None:
@@ -306,13 +306,13 @@ class KeptFile(PositionalFile):
         return self._filled
 
     def is_still(self, path: str, version: str | None) -> bool:
-        """Return True if ``path`` named this file at ``version``; without a version: if it still does, unchanged."""
+        """Return True if this is ``path`` at ``version``; without a version, if it is still there and unchanged."""
         if path != self.path:
             return False
         if version:
             return _is_of(version, self._version)
         try:
-            now = os.stat(path)  # noqa: PTH116 (for every chunk)
+            now = os.stat(path)  # noqa: PTH116 (called for every chunk)
         except OSError:
             return False
         return os.path.samestat(now, self._status) and (now.st_size, now.st_mtime_ns) == (
@@ -321,7 +321,7 @@ class KeptFile(PositionalFile):
         )
 
     def close(self) -> None:
-        """Nothing; :func:`keeping_open` closes it."""
+        """Do nothing: :func:`keeping_open` closes the file."""
 
     def close_indeed(self) -> None:
         """Close the file."""
@@ -370,9 +370,9 @@ def keeping_open() -> Iterator[None]:
 
 
 def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> PositionalFile:
-    """A local file of ``version``, opened or still open, to be used until the next is requested.
+    """A local file of ``version``, opened or still open, to use until the next call.
 
-    Raises as :class:`PositionalFile`, and :class:`ReadError` where it is not of that version any more.
+    Raises the errors of :class:`PositionalFile`, and :class:`ReadError` if the file has another version.
     """
     files = find(OpenFiles)
     if files is not None:
@@ -383,7 +383,7 @@ def kept_or_opened(path: str, version: str | None, held: HeldFile | None) -> Pos
 
 
 NEVER_CHANGES: Final = ""
-"""The version of an object that is written once, under a name of its own."""
+"""The version of an object that is written once, under a unique name."""
 
 _KEPT_OPEN: Final = 3
 
@@ -401,14 +401,14 @@ class RemotePositional(PositionalFile):
 
     @property
     def version(self) -> str | None:
-        """The version that is read."""
+        """The version of the object."""
         return self._remote.version
 
     def check(self, version: str | None) -> None:
-        """Nothing: each request asks for the version."""
+        """Do nothing: each request names the version."""
 
     def expect(self, *ranges: tuple[int, int]) -> None:
-        """Say that these bytes will be read front to end."""
+        """Announce that these bytes will be read from start to end."""
         self._remote.expect(*ranges)
 
     def read(self, offset: int, size: int, *, what: str) -> bytes:
@@ -422,7 +422,7 @@ class RemotePositional(PositionalFile):
         target[:] = self.read(offset, len(target), what=what)
 
     def close(self) -> None:
-        """Nothing: who opened it once more shares it; it goes when it was not used for a while."""
+        """Do nothing: other users share the object; it is released when newer ones are open."""
 
 
 def open_positional(
@@ -446,10 +446,10 @@ def open_positional(
 
 
 def open_inside(folder: str, path: str, version: str | None = None) -> PositionalFile:
-    """Open a local file in a folder, of a known ``version`` if given, whose path comes from anybody.
+    """Open a local file in a folder by an untrusted path; ``version``, if given, must match.
 
-    Links are followed first. The result is then opened folder by folder without following any, so that nothing outside
-    can take its place in between. Raises :class:`ReadError` for a place outside, and :class:`SourceMissingError`.
+    Links are resolved first. The result is then opened folder by folder without following links, so that no outside
+    file can replace it in between. Raises :class:`ReadError` for a place outside, and :class:`SourceMissingError`.
     """
     home, place = true_place(folder), os.path.realpath(path)
     if not is_below(place, home):
@@ -478,7 +478,7 @@ def open_inside(folder: str, path: str, version: str | None = None) -> Positiona
 
 
 def open_briefly(path: str, version: str | None = None, held: HeldFile | None = None) -> PositionalFile:
-    """Like :func:`open_positional`, for who is done with it before another file is opened: see :func:`keeping_open`."""
+    """Like :func:`open_positional`, for use until another file is opened: see :func:`keeping_open`."""
     return open_positional(path, version) if is_url(path) else kept_or_opened(path, version, held)
 
 
@@ -500,7 +500,7 @@ def _shared(url: str, version: str | None) -> RemoteFile:
 
 
 def _forget() -> None:
-    """In a forked process, which has neither its parent's threads nor its connections."""
+    """Reset in a forked process, which has neither its parent's threads nor its connections."""
     global _lock
     _lock = threading.Lock()
     _open.clear()
@@ -512,15 +512,15 @@ os.register_at_fork(after_in_child=_forget)
 T = TypeVar("T")
 
 RECENT_BYTES: Final = 64 * MIB
-"""The most that is kept of chunks, and of manifests."""
+"""The size limit of the cache of chunks, and of that of manifests."""
 _OBJECT: Final = 4096
-"""Bytes that the objects of a chunk take beside its values."""
+"""The bytes that a chunk's objects take in addition to its values."""
 
 
 class Recent(Generic[T]):
     """A cache with a maximum size in bytes, in total and per item. Thread-safe.
 
-    If it is full, a random item is removed. For cyclic access to slightly more items than fit, the oldest item is the
+    If it is full, a random item is removed: in cyclic access to slightly more items than fit, the oldest item is the
     next one needed.
     """
 
@@ -530,7 +530,7 @@ class Recent(Generic[T]):
         self._bytes = 0
         self._entries: dict[Hashable, tuple[T, int]] = {}
         self._keys: list[Hashable] = []
-        self._lots = Random(0)  # noqa: S311 (nobody guesses it)
+        self._lots = Random(0)  # noqa: S311 (no secret)
         self._lock = threading.Lock()
 
     def find(self, key: Hashable) -> T | None:

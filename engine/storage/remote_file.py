@@ -44,7 +44,7 @@ class _Ahead(NamedTuple):
 
 
 def _joined(ranges: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """Ranges that ascend, within ``size`` bytes, as fewer: those with a small gap between them as one."""
+    """Join ascending ranges with small gaps between them, within ``size`` bytes."""
     out: list[tuple[int, int]] = []
     for start, stop in ranges:
         if out and start <= out[-1][1] + _JOINED_GAP:
@@ -57,13 +57,12 @@ def _joined(ranges: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int
 class RemoteFile(io.RawIOBase):
     """An object of known size and version, open for reading. Seekable, so that libraries take it for a file.
 
-    Reads of neighbouring places are answered from windows, which grow from 64 KiB to 8 MiB while reading goes on from
-    one to the next; the next one, of what is expected the next four, is fetched meanwhile. Memory: at most eight
-    windows, whatever is read.
+    Reads of nearby places use windows, which grow from 64 KiB to 8 MiB during sequential reads. The next window, or the
+    next four of expected ranges, is fetched meanwhile. Memory: at most eight windows in any case.
 
-    Every read asks for the version that was there on opening (or ``version``, if given): an object that is replaced in
-    the meantime raises ``ReadError``. Raises ``SourceMissingError`` on opening if there is none; the object is not
-    asked for before the first read where the ``size`` of its version is given.
+    Every read requires the version found on opening (or ``version``, if given): a replaced object raises ``ReadError``.
+    Opening raises ``SourceMissingError`` for a missing object. If ``version`` and ``size`` are given, the first request
+    is the first read.
     """
 
     def __init__(self, url: str | os.PathLike[str], version: str | None = None, size: int | None = None) -> None:
@@ -84,7 +83,7 @@ class RemoteFile(io.RawIOBase):
         self._peeked: list[_Window] = []
 
     def _found_size(self, version: str | None) -> int:
-        """Ask for the object; note its version."""
+        """Request the object's size, and note its version."""
         info = self._object_info(version)
         if version and info.version != version:
             raise ReadError(
@@ -111,13 +110,13 @@ class RemoteFile(io.RawIOBase):
     # --- by position
 
     def pread(self, offset: int, size: int) -> bytes:
-        """``size`` bytes from ``offset``, fewer only at the end of the object."""
+        """Return ``size`` bytes from ``offset``, fewer only at the object's end."""
         asked_for()
         with self._lock:
             return b"".join(self._pieces(offset, min(offset + size, self.size)))
 
     def pread_into(self, offset: int, out: memoryview) -> int:
-        """Fill ``out`` with the bytes from ``offset``; gives their number, which is less only at the end."""
+        """Fill ``out`` with the bytes from ``offset``; return their number, which is less only at the end."""
         done = 0
         asked_for()
         with self._lock:
@@ -127,9 +126,9 @@ class RemoteFile(io.RawIOBase):
         return done
 
     def expect(self, *ranges: tuple[int, int]) -> None:
-        """Say that the bytes of ``(start, stop)``, which ascend, will be read front to end, and few beyond them.
+        """Announce that ascending ``(start, stop)`` ranges will be read from start to end, and little else.
 
-        Near ones are fetched together. A part of what is expected already changes nothing.
+        Nearby ranges are fetched together. Announcing a part of an expected range changes nothing.
         """
         joined = _joined(ranges, self.size)
         with self._lock:
@@ -139,7 +138,7 @@ class RemoteFile(io.RawIOBase):
                 self._ahead.clear()
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Fetch many small ``(offset, size)`` at once, for later reads. Large ones are left out."""
+        """Fetch many small ``(offset, size)`` ranges at once, for later reads. Do nothing if their total is large."""
         wanted = [(offset, size) for offset, size in ranges if 0 <= offset < self.size]
         if sum(size for _, size in wanted) > _PEEKED_BYTES:
             return
@@ -180,9 +179,9 @@ class RemoteFile(io.RawIOBase):
         return window
 
     def _fetched_ahead(self, offset: int) -> _Window | None:
-        """Return the window with ``offset``, if it is being fetched; those before it are let go, and fewer then come.
+        """Return the window with ``offset`` if it is being fetched. Drop those before it, and then fetch fewer ahead.
 
-        They stay for a read of what is not expected.
+        A read outside the expected ranges drops none.
         """
         if self._ahead and self._expected_end(self._ahead[0].start) and not self._expected_end(offset):
             return None
@@ -206,12 +205,12 @@ class RemoteFile(io.RawIOBase):
         return _Window(start, self._fetch(start, self._note_fetched(offset, self._bounded(offset, stop))))
 
     def _looks_ahead(self, offset: int, end: int) -> bool:
-        """Return True if reading comes back after this read, as from the end of a message to its middle."""
+        """Return True for a jump after which reading returns, as from the end of a message to its middle."""
         is_beyond = self._expected_end(offset) > 0 and offset > self._next_expected(self._fetched_to)
         return is_beyond and self._comes_back(offset, end)
 
     def _is_far_ahead(self, offset: int, end: int) -> bool:
-        """Return True for such a read in what is being fetched behind the next window."""
+        """Return True for such a jump to a window that is being fetched after the next one."""
         is_there = len(self._ahead) > 1 and self._ahead[0].end <= offset < self._ahead[-1].end
         return is_there and self._expected_end(offset) > 0 and self._comes_back(offset, end)
 
@@ -220,7 +219,7 @@ class RemoteFile(io.RawIOBase):
         return end - offset < SMALLEST_WINDOW and not goes_on_there
 
     def _read_ahead(self, window: _Window, end: int) -> None:
-        """Fetch what follows ``window`` in the background, if it will be asked for."""
+        """Fetch the bytes after ``window`` in the background, if they are likely to be read."""
         start = self._ahead[-1].end if self._ahead else window.end
         is_expected = self._expected_end(window.start) > 0
         if not (is_expected or end > start or self._step > SMALLEST_WINDOW):
@@ -238,7 +237,7 @@ class RemoteFile(io.RawIOBase):
             start = stop
 
     def _expected_end(self, offset: int) -> int:
-        """The end of what is expected at an offset; 0 where nothing is."""
+        """The end of the expected range at an offset, or 0."""
         at = bisect_right(self._expected, (offset, self.size)) - 1
         return self._expected[at][1] if at >= 0 and offset < self._expected[at][1] else 0
 
@@ -246,7 +245,7 @@ class RemoteFile(io.RawIOBase):
         return stop <= self._expected_end(start)
 
     def _next_expected(self, offset: int) -> int:
-        """The first offset from this one on that is expected; this one where none is."""
+        """The first expected offset from ``offset`` on, or ``offset`` itself if none is."""
         if self._expected_end(offset):
             return offset
         at = bisect_right(self._expected, (offset, self.size))
@@ -274,7 +273,7 @@ class RemoteFile(io.RawIOBase):
             )
         return data
 
-    # --- as a file of Python's
+    # --- as a Python file
 
     def readable(self) -> bool:
         """True."""
@@ -311,7 +310,7 @@ class RemoteFile(io.RawIOBase):
         return data
 
     def close(self) -> None:
-        """Let go of what was fetched."""
+        """Release all fetched bytes."""
         if not self.closed:
             self._windows, self._aside, self._peeked = [], None, []
             self._ahead.clear()

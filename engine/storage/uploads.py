@@ -1,8 +1,8 @@
-"""New objects: written front to end, or copied inside their bucket; they appear whole. And the removal of objects.
+"""New objects, written from start to end or copied inside their bucket, which appear whole; and object removal.
 
-To S3 in one request where the object is small, else as a multipart upload: only ``boto3`` speaks the part of the
-protocol that copies ranges of objects inside the store. To other stores the bytes go through this process. Whole
-objects are copied and removed on the condition that they are still what they were.
+A small object is sent to S3 in one request, a larger one as a multipart upload, with ``boto3``: only it supports
+copying ranges of objects inside the store. For other stores, the bytes go through this process. Whole objects are
+copied and removed on the condition that they are unchanged.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .url import EXTRAS, ObjectUrl
 PART: Final = 8 * MIB
 COPIED_PART: Final = 512 * MIB
 SMALLEST_PART: Final = 5 * MIB
-"""Ranges below this are not worth a request to copy them, and S3 takes no smaller part but the last."""
+"""Smaller ranges are not worth a copy request, and S3 accepts no smaller part except the last."""
 
 _PARTS_OF_A_SIZE: Final = 1000
 _AT_ONCE: Final = 3
 
 
 def upload_to(url: ObjectUrl) -> Upload:
-    """A new object at ``url``, to write front to end; it appears when it is finished, whole."""
+    """A new object at ``url``, to write from start to end; it appears as a whole when finished."""
     bucket = bucket_of(url)
     return S3Upload(url, bucket) if EXTRAS.get(url.scheme) == "s3" else StreamUpload(url, bucket)
 
 
 def clear_uploads(folder: ObjectUrl) -> None:
-    """Throw away the unfinished uploads below ``folder``, which killed processes have left.
+    """Discard unfinished uploads of killed processes below ``folder``.
 
-    Only S3 keeps such until it is told.
+    Only S3 keeps them until they are aborted.
     """
     if EXTRAS.get(folder.scheme) != "s3":
         return
@@ -56,8 +56,8 @@ def clear_uploads(folder: ObjectUrl) -> None:
 class Upload(io.RawIOBase):
     """A new object, written front to end.
 
-    Guarantee: the object appears whole when :meth:`finish` returns, and not at all before; after :meth:`abort`, and
-    when neither is called, what was there before stays. Errors are ``WriteError``.
+    Guarantee: the object appears as a whole when :meth:`finish` returns, and not before. After :meth:`abort`, or
+    without either call, a previous object stays. Errors are ``WriteError``.
     """
 
     def __init__(self, url: ObjectUrl) -> None:
@@ -69,14 +69,14 @@ class Upload(io.RawIOBase):
 
     @abstractmethod
     def write(self, data: Any, /) -> int:
-        """Append bytes; gives their number."""
+        """Append bytes; return their number."""
 
     def copy(self, source: ObjectUrl, version: str | None, offset: int, size: int) -> bool:  # noqa: ARG002
         """Append a range of another object without fetching it; return False if the store cannot."""
         return False
 
     def seal(self) -> None:
-        """Let everything written arrive, so that :meth:`finish` has nothing left to send."""
+        """Send all written bytes, so that :meth:`finish` has none left to send."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -84,11 +84,11 @@ class Upload(io.RawIOBase):
 
     @abstractmethod
     def abort(self) -> None:
-        """Throw away what was written."""
+        """Discard the written bytes."""
 
 
 class StreamUpload(Upload):
-    """An object on its way to a store, in parts of 8 MiB, three at once."""
+    """An upload to a store in parts of 8 MiB, three at once."""
 
     def __init__(self, url: ObjectUrl, bucket: Bucket) -> None:
         super().__init__(url)
@@ -99,7 +99,7 @@ class StreamUpload(Upload):
         view = memoryview(data).cast("B")
         with writing_object(str(self.url)):
             for begin in range(0, len(view), PART):
-                # The library holds on to what it is given, and the caller's buffer changes.
+                # The library keeps a reference to the bytes, and the caller's buffer changes.
                 self._writer.write(bytes(view[begin : begin + PART]))
         return len(view)
 
@@ -109,15 +109,15 @@ class StreamUpload(Upload):
             self._writer.close()
 
     def abort(self) -> None:
-        """Leave the upload unfinished: the store throws such away by itself."""
+        """Leave the upload unfinished: the store discards it by itself."""
         self._writer = None
 
 
 class S3Upload(Upload):
-    """An object on its way to S3. Memory: four parts (of 8 MiB; larger ones in objects over 8 GB).
+    """An upload to S3. Memory: four parts (of 8 MiB; larger in objects over 8 GB).
 
-    ``kept``: what ``CreateMultipartUpload`` is told of the object; ``only_new``: it appears in parts, on the condition
-    that there is none of its name.
+    ``kept``: attributes for ``CreateMultipartUpload``; ``only_new``: upload in parts, on the condition that the name is
+    free.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class S3Upload(Upload):
         return len(view)
 
     def copy(self, source: ObjectUrl, version: str | None, offset: int, size: int) -> bool:
-        """Append a range of another object of S3; what is too small for a part is fetched and sent."""
+        """Append a range of another S3 object; bytes too few for a part are fetched and sent."""
         if source.scheme != self.url.scheme:
             return False
         end = offset + size
@@ -166,14 +166,14 @@ class S3Upload(Upload):
         return True
 
     def seal(self) -> None:
-        """Send what is left, and wait until all parts have arrived."""
+        """Send the remaining bytes, and wait until all parts have arrived."""
         if self._buffer:
             self._send_buffer()
         while self._running:
             self._wait(self._running.popleft())
 
     def finish(self) -> None:
-        """Send what is left, and let the object appear."""
+        """Send the remaining bytes, and make the object appear."""
         try:
             if self._id is None and not self._condition:
                 self._bucket.put(self.url.key, self._buffer)
@@ -187,7 +187,7 @@ class S3Upload(Upload):
             self._stop()
 
     def abort(self) -> None:
-        """Throw away the parts that were sent."""
+        """Discard the sent parts."""
         self._buffer.clear()
         self._stop()
         if self._id is not None:
@@ -232,7 +232,7 @@ class S3Upload(Upload):
         self._running.append(part)
 
     def _begun(self) -> dict[str, Any]:
-        """The multipart upload, which begins with its first part."""
+        """The parameters of the multipart upload, which is started on first use."""
         if self._id is None:
             self._threads = ThreadPoolExecutor(_AT_ONCE, "chunkmill-upload")
             with writing_object(self.name):
@@ -254,7 +254,7 @@ class S3Upload(Upload):
                     **self._begun(), MultipartUpload={"Parts": parts}, **self._condition
                 )
         except ChunkmillError:
-            # The answer may have been lost on its way, and the request have gone through.
+            # The request may have succeeded although its answer was lost.
             with suppress(ChunkmillError):
                 if self._bucket.head(self.url.key).version == _joined_tag(tags):
                     return
@@ -276,15 +276,15 @@ def _joined_tag(tags: list[str]) -> str | None:
 
 _WINDOW: Final = 8 * MIB
 _PATIENCE: Final = 600
-"""Seconds within which a copy that the store has taken on has to come to its end."""
+"""Seconds within which the store must complete an accepted copy."""
 
 
 def copy_object(source: ObjectInfo, target: ObjectUrl) -> None:
-    """Copy an object to a name of the same bucket that nobody has, with its metadata; no bytes of it pass through here.
+    """Copy an object inside the store, with its metadata, to a free name of the same bucket.
 
-    Raises ``WriteError``, also where there is an object of that name, and on S3 where the source is no more what it
-    was; to tell what it is, look again. A server of S3's protocol may ignore these conditions: look before, too. An
-    object of Google's or Azure's is copied as it is at that moment. See :func:`await_copy`.
+    Raises ``WriteError``, also if the name is taken, and on S3 if the source has changed; inspect the objects to find
+    out which. A server with S3's protocol may ignore these conditions: check before, too. Google and Azure copy the
+    object's current content. See :func:`await_copy`.
     """
     if EXTRAS.get(target.scheme) == "s3":
         _copy_in_s3(source, target)
@@ -293,10 +293,10 @@ def copy_object(source: ObjectInfo, target: ObjectUrl) -> None:
 
 
 def await_copy(source: ObjectInfo, target: ObjectUrl) -> None:
-    """Wait until a copy is whole: Azure may answer before, and has an empty object there until then.
+    """Wait until a copy is complete: Azure may answer before, and has an empty object until then.
 
-    What comes of a source that is no more what it was is not waited for. Raises ``WriteError`` where a copy takes too
-    long, or is gone, and ``ReadError`` where the store tells nothing.
+    The wait ends early if the source has changed. Raises ``WriteError`` if a copy takes too long, or is gone, and
+    ``ReadError`` if the store does not answer.
     """
     deadline, pause = time.monotonic() + _PATIENCE, 0.05
     while (copy := bucket_of(target).find(target.key)) is None or copy.size != source.size:
@@ -315,7 +315,7 @@ def await_copy(source: ObjectInfo, target: ObjectUrl) -> None:
 
 
 def remove_object(info: ObjectInfo) -> None:
-    """Remove an object if it is what was found; on other stores than S3 whatever it is. Raises ``WriteError``."""
+    """Remove an object if it is unchanged; in stores other than S3, in any case. Raises ``WriteError``."""
     if EXTRAS.get(info.url.scheme) == "s3":
         _remove_from_s3(info)
     else:
@@ -323,10 +323,10 @@ def remove_object(info: ObjectInfo) -> None:
 
 
 def have_same_content(first: ObjectInfo, second: ObjectInfo) -> bool:
-    """Return True if two objects hold the same bytes. They are read up to the first window in which they differ.
+    """Return True if two objects have the same bytes. They are read up to the first window that differs.
 
-    No version or checksum of a store tells: those that a copy keeps on one store it loses on another, and on S3 with
-    the encryption, or when it was made in parts. Raises ``ReadError``, also where one of them changes meanwhile.
+    Versions and checksums cannot decide this: whether a copy keeps them depends on the store, and on S3 also on
+    encryption and parts. Raises ``ReadError``, also if an object changes meanwhile.
     """
     if first.size != second.size:
         return False
@@ -339,11 +339,11 @@ def have_same_content(first: ObjectInfo, second: ObjectInfo) -> bool:
 
 
 LARGEST_COPY: Final = 1024 * MIB
-"""Bytes that one request copies; what is larger is copied in parts. S3 would take five times that, in its own time."""
+"""The most bytes that one request copies; larger objects are copied in parts. S3 allows five times that, slowly."""
 
 _NOT_IMPLEMENTED: Final = 501
 _NOT_THAT_ONE: Final = (404, 409, 412)
-"""It is gone, it is being replaced, it is another one."""
+"""The object is gone, is being replaced, or has changed."""
 
 _KEPT: Final = (
     "CacheControl",
@@ -359,7 +359,7 @@ _KEPT: Final = (
 def _copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
     """Copy an object with its metadata and tags, if it is unchanged and ``target`` is free.
 
-    Raises ``WriteError``. A server without the second condition is asked without it.
+    Raises ``WriteError``. For a server that does not support the second condition, it is omitted.
     """
     if source.size > LARGEST_COPY:
         _copy_parts(source, target)
@@ -372,7 +372,7 @@ def _copy_in_s3(source: ObjectInfo, target: ObjectUrl) -> None:
 
 
 def _remove_from_s3(info: ObjectInfo) -> None:
-    """Remove an object, if it is still what was found. Raises ``WriteError``."""
+    """Remove an object if it is unchanged. Raises ``WriteError``."""
     from botocore.exceptions import ClientError
 
     condition = {"IfMatch": info.version} if info.version else {}
@@ -385,7 +385,7 @@ def _remove_from_s3(info: ObjectInfo) -> None:
 
 
 def _on_condition(request: Callable[..., Any], what: dict[str, Any], condition: dict[str, str]) -> None:
-    """Ask on a condition, or without it where the server does not know such a one."""
+    """Send a request with a condition, or without it if the server does not support it."""
     from botocore.exceptions import ClientError
 
     try:
@@ -414,7 +414,7 @@ def _copy_parts(source: ObjectInfo, target: ObjectUrl) -> None:
 
 
 def _attributes_of(url: ObjectUrl) -> dict[str, Any]:
-    """The attributes of an object that a copy in one request keeps."""
+    """The attributes that a copy in one request would keep."""
     head = s3_client().head_object(**_place(url))
     kept = {name: head[name] for name in _KEPT if name in head}
     if head.get("TagCount"):

@@ -18,10 +18,10 @@ EXTRAS: Final = {
     "abfss": "azure",
     "az": "azure",
 }
-"""The schemes of object stores, and which extra each needs."""
+"""The schemes of object stores, and the extra that each needs."""
 
 HTTP: Final = ("http", "https", "hf")
-"""The schemes of what is read from HTTP servers, and cannot be written: ``hf`` is the Hugging Face Hub."""
+"""The schemes of read-only files on HTTP servers; ``hf`` is the Hugging Face Hub."""
 
 _MAGIC = re.compile(r"[*?\[]")
 _ODD_IN_HTTP = re.compile(r"[/\\\x00-\x1f\x7f]")
@@ -34,13 +34,12 @@ _UNUSABLE = re.compile(r"/\.{0,2}/|[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectUrl:
-    """``scheme://bucket/key``. The key is taken as it is written, without percent-encoding.
+    """``scheme://bucket/key``. The key is used as written, without percent-encoding.
 
-    Of ``https://`` the bucket is the host, and the key is percent-encoded, with its query. Files of the Hugging Face
-    Hub are ``hf://datasets/owner/name@revision/path``, not encoded.
+    In ``https://`` URLs, the bucket is the host, and the key is percent-encoded and includes the query. Files of the
+    Hugging Face Hub are ``hf://datasets/owner/name@revision/path``, not encoded.
 
-    Has the parts of a path that names have (``name``, ``suffix``, ``stem``, ``parent``, ``/``), and is one to
-    :func:`os.fspath`.
+    Like a path, it has ``name``, ``suffix``, ``stem``, ``parent`` and ``/``, and works with :func:`os.fspath`.
 
     >>> url = ObjectUrl.of("s3://fleet/2024/drive 1.mcap")
     >>> url.bucket, url.key, url.stem
@@ -53,7 +52,7 @@ class ObjectUrl:
     bucket: str
     key: str
     listed: tuple[int, int] | None = field(default=None, compare=False, repr=False)
-    """Its size and time of change (ns since 1970), if a listing told them: nobody need ask whether it is there."""
+    """Size and modification time (ns since 1970) from a listing, if any: it is known to exist without a request."""
 
     @classmethod
     def of(cls, text: str) -> ObjectUrl:
@@ -120,17 +119,17 @@ class ObjectUrl:
 
     @property
     def store(self) -> tuple[str, str]:
-        """The store and the bucket, whichever of the store's schemes is written (``s3://``, ``s3a://``)."""
+        """The store and the bucket, the same for all of a store's schemes (``s3://``, ``s3a://``)."""
         return EXTRAS.get(self.scheme, self.scheme), self.bucket
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it is a file of an HTTP server, or of the Hub."""
+        """Whether it is a file of an HTTP server or the Hub."""
         return self.scheme in HTTP
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the key is a pattern for keys; one of an HTTP server, which lists none, never is."""
+        """Whether the key is a pattern; never for an HTTP server, which cannot list files."""
         return self.scheme not in ("http", "https") and _MAGIC.search(self.key) is not None
 
     @property

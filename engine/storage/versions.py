@@ -1,8 +1,8 @@
-"""Versions as numbered JSON files, each of which appears whole, in one step, and never changes; and their commit loop.
+"""Versions as numbered JSON files, which each appear in one step and never change; and their commit loop.
 
-A commit ends in one of three ways, which stay apart. It is visible. Another writer came first: nothing is visible, and
-:func:`publish` tries again on top of that one's version. Or nobody knows, as where an answer was lost: that is a
-``CommitUnknownError``, upon which nothing is removed and nothing is tried again.
+A commit ends in one of three ways. It is visible. Or another writer came first: nothing is visible, and :func:`publish`
+tries again on top of the other writer's version. Or the outcome is unknown, for example after a lost answer: that is a
+``CommitUnknownError``, after which nothing is removed or repeated.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ..errors import CommitUnknownError, ReadError, SourceMissingError, Unsuppor
 from .folder import Folder, LocalFolder
 
 RELEASES: Final[Mapping[int, str]] = {3: "0.1.0", 4: "0.1.0", 5: "0.1.0"}
-"""The formats of versions that are read here, each with the first release that knows it.
+"""The readable formats of versions, each with the first release that supports it.
 
 3: entries without layers. 4: layers, in place and with times; catalogs, properties and search indexes. 5: stores with
-tags, which an earlier release would not keep. Formats before them had digests of whole messages.
+tags, which an earlier release would drop. Earlier formats had digests of whole messages.
 """
 FORMAT: Final = 4
-"""The format that is written, but for stores."""
+"""The written format, except for stores."""
 RESTORE: Final = "The store is damaged; restore the file from a copy, or open another version."
 
 _NAME: Final = re.compile(r"\d{8,}\.json")
 _POINTS: Final = ("version.draft", "version.publish")
 
-# One policy for all who commit: a random wait that doubles at most from 2 ms to 250 ms. Of 16 processes with 20 commits
-# each, on one store of a local disk and two cores, each commit took 3.6 attempts, and all took 3.5 s; without waits 7.8
-# attempts and 6.5 s. A first wait of 1, 5 or 10 ms took 4.1 to 5.2 s; longest waits of 0.5 and 1 s saved attempts, and
-# took half again as long. Of 32 processes none needed more than 33 attempts.
+# One policy for all commits: a random wait below a bound that doubles from 2 ms to 250 ms. With 16 processes of 20
+# commits each, on one store on a local disk and two cores, a commit took 3.6 attempts, and all took 3.5 s; without
+# waits, 7.8 attempts and 6.5 s. First waits of 1, 5 or 10 ms took 4.1 to 5.2 s. Longest waits of 0.5 and 1 s saved
+# attempts, but took 50 % more time. With 32 processes, no commit needed more than 33 attempts.
 _FIRST_WAIT: Final = 0.002
 _LONGEST_WAIT: Final = 0.25
 _MOST_ATTEMPTS: Final = 200
@@ -55,9 +55,8 @@ def publish(
 ) -> _Result:
     """Commit a change on top of the newest version, and again while other writers come first; return the result.
 
-    ``attempt`` reads the newest version, decides on it what to change, and commits that. It returns None if another
-    writer came first, and then it has changed nothing. What it raises is raised; a ``CommitUnknownError`` is one of
-    these.
+    ``attempt`` reads the newest version, decides what to change, and commits that. It returns None if another writer
+    came first; then it has changed nothing. Its errors, such as ``CommitUnknownError``, are raised.
 
     Raises a transient ``WriteError`` about ``what`` at ``path`` if others came first ``most`` times.
     """
@@ -73,12 +72,12 @@ def publish(
 
 
 class VersionFiles:
-    """The version files of a store. ``store`` is its name in errors, and ``how`` says how to make one.
+    """The version files of a store. ``store`` is its name in errors; ``how`` is the hint for making one.
 
     ``points`` are the fault points of a version's draft and of its appearance, and ``newest_format`` is the format that
-    is written. Each file has the format and the first release that may read it, and those that may write the next one.
-    The data of a version may have ``first``, the number of the first that counts, and ``tags``, which name earlier ones
-    that count, too.
+    is written. Each file has the lowest format, with its release, that can read it, and that can write the next
+    version. A version's data may have ``first``, the number of the first version that counts, and ``tags``, which name
+    earlier versions that count, too.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class VersionFiles:
         self._writing = newest_format, ""
 
     def all_numbers(self) -> list[int]:
-        """Return the numbers of all files, ascending, those that do not count included."""
+        """Return the numbers of all files, ascending, including versions that do not count."""
         try:
             return sorted(int(name.partition(".")[0]) for name in self.folder.names() if _NAME.fullmatch(name))
         except FileNotFoundError:
@@ -116,7 +115,7 @@ class VersionFiles:
         return max(self.all_numbers(), default=0)
 
     def is_newest(self, number: int) -> bool:
-        """Return True if a version that was seen seems to be the newest still; the others are not listed.
+        """Return True if a known version still seems to be the newest, without listing the others.
 
         If it is not, and its number was taken by a late request, a version on top of it does not count either.
         """
@@ -132,7 +131,7 @@ class VersionFiles:
             except ReadError:
                 if self.newest() == newest:
                     raise
-                # Otherwise it was removed meanwhile, as there is a newer one.
+                # Otherwise a newer version exists, and this one was removed meanwhile.
         return None
 
     def chosen(self, number: int | None) -> int:
@@ -147,9 +146,9 @@ class VersionFiles:
     def read(self, number: int) -> Mapping[str, Any]:
         """Parse a version file.
 
-        Raises ``SourceMissingError`` if it is gone, ``ReadError`` if it is not what was written.
+        Raises ``SourceMissingError`` if it is gone, ``ReadError`` if it is damaged.
 
-        The file that was read last is not parsed again while its bytes are the same.
+        The last file read is not parsed again while its bytes are the same.
         """
         name = name_of(number)
         place = self.folder.place(name)
@@ -186,9 +185,9 @@ class VersionFiles:
         return format_, release
 
     def _check_writable(self, number: int) -> None:
-        """Raise ``UnsupportedError`` if a later release alone may write a version after the one of before."""
+        """Raise ``UnsupportedError`` if only a later release may write a version after the previous one."""
         if number > 1 and not self._last[0]:
-            with suppress(ReadError):  # which is none of a writer's business
+            with suppress(ReadError):  # a writer need not report it
                 self.read(number - 1)
         if self._writing[0] > self._format:
             raise _unsupported("written", self._writing, self._format, self.folder.place(name_of(number - 1)))
@@ -197,8 +196,8 @@ class VersionFiles:
         """Make a version visible, in one step; return False if another version has its number.
 
         Raises ``WriteError`` if it certainly is not visible, as when the disk is full, and ``UnsupportedError`` if only
-        a later release may write it. Raises ``CommitUnknownError`` if nobody knows; the caller must not remove anything
-        then, nor where something raises that is no ``Exception``.
+        a later release may write it. Raises ``CommitUnknownError`` if that is unknown; then, and after a
+        ``BaseException`` that is no ``Exception``, the caller must not remove anything.
         """
         self._check_writable(number)
         try:
@@ -217,7 +216,7 @@ class VersionFiles:
         return CommitUnknownError(reason, path=self._store, hint=hint, transient=True)
 
     def create(self, number: int, data: Mapping[str, Any]) -> bool:
-        """Write the file of a version unless there is one of its number; return True if it was written."""
+        """Write a version's file unless its number is taken; return True if it was written."""
         need = [self._format, RELEASES[self._format]]
         whole = {"format": self._format, "needs": {"read": need, "write": need}, **data, "number": number}
         text = json.dumps({**whole, "digest": _digest(whole)})
@@ -225,7 +224,7 @@ class VersionFiles:
             return self.folder.create(name_of(number), text.encode(), self._points)
 
     def _counts(self, number: int) -> bool:
-        """Return True if a version counts: no number from ``first`` on was ever free again."""
+        """Return True if a version counts: numbers from ``first`` on never became free again."""
         if self.newest() == number:
             return True
         latest = self.latest()
@@ -233,7 +232,7 @@ class VersionFiles:
 
     def _certainly_not(self, number: int) -> bool:
         if not isinstance(self.folder, LocalFolder):
-            return False  # a request that failed here may still arrive there
+            return False  # a failed request may still reach the store
         try:
             return self.newest() < number
         except OSError:
@@ -245,7 +244,7 @@ class VersionFiles:
 
 
 def _unsupported(what: str, need: tuple[int, str], known: int, place: str) -> UnsupportedError:
-    """Return the error of a version that is of another format than those that are known here."""
+    """Return the error for a version of an unknown format."""
     format_, release = need
     own = importlib.metadata.version("chunkmill")
     if format_ < known:
@@ -263,12 +262,12 @@ def _unsupported(what: str, need: tuple[int, str], known: int, place: str) -> Un
 
 
 def unreadable(error: Exception, place: str) -> ReadError:
-    """Return the error of a version file that cannot be parsed."""
+    """Return the error for a version file that cannot be parsed."""
     return ReadError(f"this version cannot be read: {error}", path=place, hint=RESTORE)
 
 
 def has_files(folder: Folder) -> bool:
-    """Return True if a folder has files. A folder that is missing has none; a missing bucket is an error."""
+    """Return True if a folder has files. A missing folder has none; a missing bucket is an error."""
     try:
         return next(iter(folder.names()), None) is not None
     except ReadError:
@@ -287,17 +286,17 @@ def name_of(number: int) -> str:
 
 
 def _first(data: Mapping[str, Any]) -> int:
-    """Return the number of the first version that counts, as the newest one says."""
+    """Return the number of the first version that counts, from the newest version's data."""
     first = data.get("first", 0)
     return first if isinstance(first, int) else 0
 
 
 def _tagged(data: Mapping[str, Any]) -> frozenset[int]:
-    """Return the numbers of the versions that tags name, as the newest version says."""
+    """Return the numbers of tagged versions, from the newest version's data."""
     tags = data.get("tags", {})
     return frozenset(tags.values()) if isinstance(tags, dict) else frozenset()
 
 
 def _digest(data: dict[str, Any]) -> str:
-    """Return the digest of the content of a version file, without its own digest."""
+    """Return the digest of a version file's content without the digest field."""
     return xxhash.xxh3_128_hexdigest(json.dumps(data, sort_keys=True).encode())

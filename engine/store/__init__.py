@@ -1,6 +1,6 @@
-"""Stores of chunks: of one recording, collected or known by its manifest, and of many, kept with versions.
+"""Stores of chunks: of one recording, collected or listed by its manifest, and of many, with versions.
 
-The names below are loaded when they are first used, so that reading an RRD does not load the stores that write.
+The names below are loaded on first use, so that reading an RRD does not load the code that writes stores.
 """
 
 from ..lazy_names import lazy_names

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class KeptRecording(Kept):
-    """The one recording of a store of recordings, as of one of its versions."""
+    """The only recording of a store, at one of the store's versions."""
 
     def __init__(self, folder: RecordingsFolder, version: RecordingsVersion) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class KeptRecording(Kept):
         return [KeptRecording(self.folder, version).version for version in self.folder.versions()]
 
     def vacuum(self, keep: int) -> int:
-        """Remove what only versions older than the newest ``keep`` need, and return the bytes freed."""
+        """Remove files that only versions older than the newest ``keep`` need; return the bytes freed."""
         from ..recordings import vacuum_store
 
         return vacuum_store(self.folder, keep=keep)
@@ -81,7 +81,7 @@ def read_rows(
 
 
 def _only_recording(folder: RecordingsFolder, version: RecordingsVersion) -> list[RecordingEntry]:
-    """The layers of the recording of a store that has one. Raises ``UsageError`` for another."""
+    """The layers of a store's only recording. Raises ``UsageError`` for a store with more or none."""
     layers = [entry for entry in folder.live(version) if entry.kind != "blueprint"]
     recordings = {entry.recording_id for entry in layers}
     if len(recordings) == 1:
@@ -107,7 +107,7 @@ def _store_version(layers: Sequence[RecordingEntry], version: RecordingsVersion)
 
 
 _COLLECTED = Origin("", 0, 0, "", kept=False)
-"""What a collected recording comes from: no file."""
+"""The origin of a collected recording: no file."""
 
 
 def open_recording(path: str | os.PathLike[str], version: int | None) -> LazyStore:
@@ -143,7 +143,7 @@ def _collect_into(
     optimize: OptimizationProfile | None,
     shard_bytes: int,
 ) -> ChunkStore:
-    """Publish a version of the store in ``folder`` that has this recording alone."""
+    """Publish a version with only this recording in the store in ``folder``."""
     writer = StoreWriter(folder, shard_bytes=shard_bytes)
 
     def rule(

@@ -75,7 +75,7 @@ class RecordingStore:
 
     @property
     def version(self) -> RecordingsVersion:
-        """The number of the open version."""
+        """The open version."""
         return self._version
 
     def versions(self) -> list[RecordingsVersion]:
@@ -83,7 +83,7 @@ class RecordingStore:
         return self._folder.versions()
 
     def recordings(self) -> list[RecordingEntry]:
-        """The entries of all recordings, one per layer, in the order of arrival. Blueprints are left out."""
+        """The entries of all recordings without blueprints, one per layer, in the order of arrival."""
         return [entry for entry in self._entries() if entry.kind != "blueprint"]
 
     def blueprints(self) -> list[RecordingEntry]:
@@ -265,7 +265,7 @@ _NEVER: Final = "no rows"
 
 @dataclass(slots=True)
 class _Entity:
-    """Sums over the chunks of one entity, and the range of each on every timeline."""
+    """Sums over one entity's chunks, and the range of each chunk on every timeline."""
 
     rows: int = 0
     chunks: int = 0
@@ -334,7 +334,7 @@ def _line(line: TimelineHeader) -> Sequence[Cell]:
 
 
 def _time(kind: TimelineKind, ticks: int) -> str:
-    """A place on a timeline as people write it.
+    """A place on a timeline as text for people.
 
     >>> _time(TimelineKind.SEQUENCE, 1200), _time(TimelineKind.DURATION, 1_500_000_000)
     ('1,200', '1.5 s')
@@ -354,7 +354,7 @@ def _length(nanoseconds: int) -> str:
 
 
 def recordings_panel(path: str, version: RecordingsVersion, entries: Sequence[RecordingEntry], blueprints: int) -> str:
-    """The recordings of a store, the last that came first, their sizes as bars."""
+    """A panel of a store's recordings, newest first, with sizes as bars."""
     facts = [
         f"version {version.number} of {utc_time(version.created, 'seconds')}",
         counted(version.recordings, "recording"),

@@ -1,9 +1,9 @@
-"""A plan as a picture: one SVG by itself, no script, nothing fetched, legible on light and dark.
+"""A plan as a picture: one self-contained SVG without scripts, legible on light and dark pages.
 
-Columns are from left to right, ordered so that few arrows cross, after Sugiyama, Tagawa and Toda, "Methods for Visual
-Understanding of Hierarchical System Structures" (1981): columns by the longest way from a source, arrows over several
-columns cut by bends, and rows ordered by the mean of their neighbours in the column before, and in the one behind, in
-turn. Places are in pixels, y downwards.
+The layout has columns from left to right and few crossing arrows, after Sugiyama, Tagawa and Toda, "Methods for Visual
+Understanding of Hierarchical System Structures" (1981). A box's column is its longest path from a source. Arrows over
+several columns get bends. Rows are ordered by the mean position of neighbours, alternately in the previous and the next
+column. Places are in pixels, y downwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Payloads(StrEnum):
     DECODED = "decodes payloads"
     PASSED = "headers only"
     NONE = ""
-    """Nothing to say: the box reads, merges or writes."""
+    """No payload is concerned: the box reads, merges or writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From one box to another, by their numbers; ``label`` says which half of a split it carries."""
+    """An arrow between two boxes, given by number; ``label`` names the half of a split that it carries."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class Graph:
 
 
 def graph_of(sink: Node) -> Graph:
-    """The boxes and arrows of a plan: each step once, the halves of a split as two arrows from it."""
+    """The boxes and arrows of a plan: a box for each step, and two arrows from a split for its halves."""
     nodes = [node for node in nodes_of(sink) if not isinstance(node, BranchNode)]
     at: dict[Node, int] = {node: i for i, node in enumerate(nodes)}
     arrows = [_arrow(upstream, i, at) for i, node in enumerate(nodes) for upstream in upstreams_of(node)]
@@ -90,10 +90,10 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Columns of knots, from left to right and in each from top to bottom.
+    """Columns of knots, from left to right, each from top to bottom.
 
-    A knot below the number of boxes is that box, one above a bend of an arrow. ``ways`` has the knots that each arrow
-    goes through, its two boxes included.
+    A knot smaller than the number of boxes is that box; other knots are bends of arrows. ``ways`` has the knots of each
+    arrow, including its two boxes.
     """
 
     columns: tuple[tuple[int, ...], ...]
@@ -118,7 +118,7 @@ def layers_of(graph: Graph) -> Layers:
 
 
 def _columns(graph: Graph) -> list[int]:
-    """The longest way to each box; what nothing but sources of its own feeds stands right before what it feeds."""
+    """Each box's column: its longest path. A box that only unshared sources feed goes right before its consumer."""
     column = [0] * len(graph.boxes)
     for arrow in sorted(graph.arrows, key=lambda a: a.end):
         column[arrow.end] = max(column[arrow.end], column[arrow.start] + 1)
@@ -134,7 +134,7 @@ def _columns(graph: Graph) -> list[int]:
 
 
 def _in_order_of_ways(ways: Sequence[tuple[int, ...]], count: int) -> list[int]:
-    """Knots as the ways that enter a box, in order, come by them."""
+    """Knots in the order in which the arrows pass them."""
     order = dict.fromkeys(knot for way in ways for knot in way)
     return [*order, *(knot for knot in range(count) if knot not in order)]
 
@@ -188,7 +188,7 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A graph on a page: a place for each box, and for each arrow the points it goes through."""
+    """A graph on a page: the place of each box, and the points of each arrow."""
 
     places: tuple[Rectangle, ...]
     lines: tuple[Points, ...]
@@ -197,12 +197,12 @@ class Picture:
 
 
 def lines_of(box: Box) -> tuple[str, ...]:
-    """The lines of text in a box, the first its kind."""
+    """The lines of text in a box; the first is its kind."""
     return tuple(line for line in (box.kind, shortened(box.detail), str(box.payloads)) if line)
 
 
 def picture_of(graph: Graph) -> Picture:
-    """Places for everything: columns beside each other, each centred."""
+    """Place everything: columns side by side, each centred."""
     layers = layers_of(graph)
     count = len(graph.boxes)
     knots = sum(len(column) for column in layers.columns)
@@ -232,14 +232,14 @@ def _width(box: Box) -> float:
 
 
 def _most_arrows(graph: Graph) -> list[int]:
-    """For each box, how many arrows touch the busier of its sides."""
+    """For each box, the number of arrows on its busier side."""
     starts = [sum(a.start == i for a in graph.arrows) for i in range(len(graph.boxes))]
     ends = [sum(a.end == i for a in graph.arrows) for i in range(len(graph.boxes))]
     return [max(pair) for pair in zip(starts, ends, strict=True)]
 
 
 def _lines(layers: Layers, places: Sequence[Rectangle]) -> tuple[Points, ...]:
-    """The points of each arrow: from its port on the right of a box, along its bends, to its port on the left."""
+    """The points of each arrow: from a port on its first box's right, along bends, to one on its last box's left."""
     leaving: dict[int, list[int]] = defaultdict(list)
     entering: dict[int, list[int]] = defaultdict(list)
     for i, way in enumerate(layers.ways):
@@ -269,7 +269,7 @@ _MOST_COLUMNS: Final = 40
 
 
 def shortened(text: str, most: int = _MOST_COLUMNS) -> str:
-    """``text`` on one line of at most ``most`` columns, its middle left out where it is longer.
+    """``text`` on one line of at most ``most`` columns; the middle of a longer text is omitted.
 
     >>> shortened("content='/nissan/gps/**'"), shortened("a" * 9 + "b" * 9, 9)
     ("content='/nissan/gps/**'", 'aaaa…bbbb')
@@ -358,7 +358,7 @@ def _classes(box: Box) -> Iterator[str]:
 
 
 def _way(arrow: Arrow, points: Points) -> str:
-    """A curve that leaves and enters boxes level, and runs straight below those it passes."""
+    """A curve that leaves and enters boxes horizontally, and is straight at its bends."""
     (x, y), *rest = points
     path = [f"M{x:.1f},{y:.1f}"]
     for i, (nx, ny) in enumerate(rest):
@@ -380,7 +380,7 @@ _MOST_STEPS: Final = 60
 
 
 def stream_panel(sink: Node, *, is_consumed: bool = False) -> str:
-    """The plan of a stream as a notebook shows it: drawn, or in lines where it has very many steps."""
+    """A stream's plan for notebooks: as a drawing, or as lines of text if it has very many steps."""
     nodes = [node for node in nodes_of(sink) if not isinstance(node, BranchNode)]
     sources = [node.source.describe() for node in nodes if isinstance(node, SourceNode)]
     facts = [counted(len(sources), "source"), counted(len(nodes) - len(sources), "step")]

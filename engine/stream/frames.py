@@ -1,8 +1,8 @@
-"""Frames: what a stream's chunks say as a table of values, one row per message, for Arrow, pandas, polars and Spark.
+"""Frames: a stream's values as a table with one row per message, for Arrow, pandas, polars and Spark.
 
-``engine/chunk/values.py`` has the rows, and their names. Here is what of a stream becomes rows: a :class:`FrameRequest`
-is an operator in front of them, so that with every executor only the requested data comes back; and
-:func:`value_schema` is the schema of the rows before they are read.
+``engine/chunk/values.py`` makes and names the rows. This module selects a stream's data for them: :class:`FrameRequest`
+is an operator before them, so that every executor returns only the requested data; :func:`value_schema` is the schema
+of the rows before they are read.
 """
 
 from __future__ import annotations
@@ -183,12 +183,12 @@ class FrameRequest(Operator):
 
     @property
     def _times(self) -> str:
-        """The times that were given, for a message; empty where none were."""
+        """The given times as text for a message; empty if none were given."""
         first = "" if self.start is None else f" from {self.start:,}"
         return first if self.end is None else f"{first} before {self.end:,}"
 
     def _nothing(self, entities: Callable[[], Collection[str]]) -> UsageError:
-        """The error where there is nothing a column could be made of."""
+        """The error if there is no data for any column."""
         if self.contents is None:
             return UsageError(f"the stream has no rows{self._times}", hint=_HINT)
         paths = entities()
@@ -217,7 +217,7 @@ class FrameRequest(Operator):
 
 
 def _sorted(table: pa.Table, name: str) -> pa.Table:
-    """The rows in the order of a column, nulls first; as they are where they have it already."""
+    """The rows sorted by a column, nulls first; unchanged if already sorted."""
     values = table.column(name).combine_chunks()
     if not values.null_count:
         plain = values.view(pa.int64()).to_numpy() if len(values) else np.empty(0, np.int64)

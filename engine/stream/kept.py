@@ -1,4 +1,4 @@
-"""Kept stores of one recording: the versions of one, and what a store of chunks needs of it."""
+"""Kept stores of one recording: their versions, and the interface that a store of chunks needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Kept(ABC):
     """The store of recordings with the chunks of a :class:`ChunkStore` or a :class:`LazyStore`."""
 
     version: StoreVersion
-    """The number of the open version."""
+    """The open version."""
 
     @abstractmethod
     def versions(self) -> list[StoreVersion]:

@@ -1,7 +1,7 @@
-"""``LazyChunkStream``: a pipeline over chunks that runs when a terminal asks for it; and stores of chunks.
+"""``LazyChunkStream``: a pipeline over chunks that runs when a terminal is called; and stores of chunks.
 
-A stream collects into a store, and a store gives a stream: so both classes are here. What a store needs of queries and
-of kept stores is implemented above, see :func:`terminal`.
+A stream collects into a store, and a store returns a stream, so both classes are here. Higher packages implement what a
+store needs from queries and kept stores, see :func:`terminal`.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ class LazyChunkStream(Frames):
         does on insertion.
         """
         if optimize is not None:
-            optimize.max_bytes  # noqa: B018 (what is no profile fails here, before anything runs)
+            optimize.max_bytes  # noqa: B018 (an invalid profile fails here, before the run)
         label = "collect" if into is None else str(into)
         with self._ready(executor, master, progress, label, runs=True) as (plan, options):
             store = terminal("collect_plan")(plan, options, optimize, into, application_id, recording_id, shard_bytes)
@@ -783,13 +783,13 @@ def sink_of(stream: LazyChunkStream) -> Node:
 
 
 def other_sources(sink: Node) -> list[LazyChunkStream]:
-    """Return streams of those source files of a node whose messages cannot be copied."""
+    """Return streams of a node's source files whose messages cannot be copied."""
     nodes = [node for node in nodes_of(sink) if isinstance(node, SourceNode)]
     return [LazyChunkStream(node) for node in nodes if node.source.paths() and node.source.records() is None]
 
 
 def task_plan(stream: LazyChunkStream) -> Plan:
-    """Compile a stream for tasks. Without warnings about sources with nothing selected: ``Plan.nothing`` has them."""
+    """Compile a stream for tasks. Warnings about sources with nothing selected are only in ``Plan.nothing``."""
     return compile_plan(sink_of(stream), travelling)
 
 

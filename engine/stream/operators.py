@@ -1,6 +1,6 @@
 """The operators of a pipeline: picklable functions of one chunk, fused into a chain; and content filters.
 
-Each takes a chunk and yields the chunks made from it, in order. Chaining them over an iterator is the plan's work.
+Each takes a chunk and yields the chunks made from it, in order. The plan chains them over an iterator.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ContentFilter:
 
 
 class FilterLike(Protocol):
-    """Rerun's own filters, and ours."""
+    """Rerun's content filters, and ours."""
 
     def to_exprs(self) -> list[str]:
         """The rules as expressions, in the order given."""
@@ -142,11 +142,11 @@ class FilterLike(Protocol):
 
 
 Content = FilterLike | str | Iterable[str]
-"""Entities: an expression, a list of them, or a filter of Rerun's or ours."""
+"""Entities: an expression, a list of expressions, or a filter of Rerun or chunkmill."""
 
 
 def content_filter(content: Content) -> ContentFilter:
-    """The filter that a ``content=`` argument means. Raises ``TypeError`` for what is none."""
+    """The filter for a ``content=`` argument. Raises ``TypeError`` for other types."""
     if isinstance(content, ContentFilter):
         return content
     if isinstance(content, str):
@@ -223,9 +223,9 @@ class Operator(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selection of ``filter``, ``drop`` and ``split``: chunks by predicates (all must hold), columns by component.
+    """The selection of ``filter``, ``drop`` and ``split``: chunks that match all predicates, columns by component.
 
-    ``components`` None selects whole chunks. Only headers are looked at, so selecting chunks decodes nothing.
+    With ``components`` None, it selects whole chunks. It only reads headers, so selecting chunks decodes nothing.
     """
 
     content: ContentFilter | None = None
@@ -241,7 +241,7 @@ class Selection:
         is_static: bool | None,
         components: Components | None,
     ) -> Selection:
-        """A selection from a method's arguments. Raises ``TypeError`` for what is none of their types."""
+        """A selection from a method's arguments. Raises ``TypeError`` for other types."""
         check_argument("is_static", is_static, bool, type(None))
         check_argument("has_timeline", has_timeline, str, type(None))
         names = (
@@ -262,7 +262,7 @@ class Selection:
     def part(self, chunk: Chunk) -> tuple[Chunk | None, Chunk | None]:
         """Return ``chunk`` as (selected, rest); a part without components is None.
 
-        A selected slice is always a new chunk; a rest from which nothing was taken is the chunk itself.
+        A selected slice is always a new chunk; if no column is selected, the rest is the chunk itself.
         """
         if not self.matches(chunk):
             return None, chunk
@@ -275,7 +275,7 @@ class Selection:
         return _sliced(chunk, taken), _sliced(chunk, kept) if kept else None
 
     def fates(self, kind: ChunkKind) -> tuple[Fate, Fate]:
-        """The fates of a chunk among what is selected, and among the rest."""
+        """The fates of a chunk in the selection and in the rest."""
         if not self.matches(kind):
             return Fate.LEFT_OUT, Fate.PASSED_ON
         if self.components is None:
@@ -310,7 +310,7 @@ def _sliced(chunk: Chunk, components: tuple[Component, ...]) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Filter(Operator):
-    """Keeps what the selection selects; one that ``drops``, the rest."""
+    """Keeps the selected data, or with ``drops`` the rest."""
 
     selection: Selection
     drops: bool = False
@@ -334,7 +334,7 @@ class Filter(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Map(Operator):
-    """Calls a function of the user's on each chunk."""
+    """Calls a user's function on each chunk."""
 
     function: Callable[[Chunk], Chunk]
 
@@ -349,7 +349,7 @@ class Map(Operator):
 
 @dataclass(frozen=True, slots=True)
 class FlatMap(Operator):
-    """Calls a function of the user's on each chunk and passes on the chunks it gives."""
+    """Calls a user's function on each chunk and passes on the chunks that it returns."""
 
     function: Callable[[Chunk], Iterable[Chunk]]
 
@@ -381,7 +381,7 @@ def _name(function: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node of a fused chain: what it does to a chunk and the positions of the steps it feeds."""
+    """A node of a fused chain: its operation, and the positions of the steps that it feeds."""
 
     operator: Operator | None
     selection: Selection | None
@@ -390,7 +390,7 @@ class Step:
     is_sink: bool
 
     def fate(self, kind: ChunkKind) -> tuple[Fate, tuple[int, ...]]:
-        """Return the fate of a chunk in this step of a chain, and the steps that it goes to next."""
+        """Return the fate of a chunk in this step, and its next steps."""
         if self.selection is not None:
             selected, rest = self.selection.fates(kind)
             if Fate.LOOKED_INTO in (selected, rest):
@@ -403,7 +403,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The fused operators behind one source."""
+    """The fused operators after one source."""
 
     steps: tuple[Step, ...]
 
@@ -418,12 +418,12 @@ class Chain:
         return all(step.operator is None or step.operator.has_fates for step in first)
 
     def fate(self, kind: ChunkKind) -> Fate:
-        """The fate of a chunk. One that comes out more than once counts as looked into."""
+        """The fate of a chunk. A chunk that is output more than once counts as looked into."""
         times = self._times(0, kind)
         return Fate.LOOKED_INTO if times is None or times > 1 else Fate(times)
 
     def _times(self, at: int, kind: ChunkKind) -> int | None:
-        """Count how often a chunk comes out unchanged; None if a step looks into it."""
+        """Count how often a chunk is output unchanged; None if a step looks into it."""
         step = self.steps[at]
         fate, fed = step.fate(kind)
         if fate is Fate.LOOKED_INTO:
@@ -457,11 +457,11 @@ class Chain:
 
 
 def applied(operator: Operator, chunk: Chunk) -> Iterator[Chunk]:
-    """Yield the chunks that ``operator`` makes of a chunk; its errors name the chunk in a note."""
+    """Yield the chunks that ``operator`` makes from a chunk; errors get a note that names the chunk."""
     try:
         yield from operator(chunk)
     except (Exception, SystemExit) as error:
-        from ..execution import add_note  # here, so that lenses, which are operators, load nothing that runs them
+        from ..execution import add_note  # here, so that lenses, as operators, do not load executors
 
         add_note(error, f"In {operator.describe()} for {chunk.id} of {chunk.entity_path}.")
         raise

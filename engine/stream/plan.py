@@ -1,4 +1,4 @@
-"""The plan of a pipeline: its nodes, its fusion into one function a task runs from source to sink, and it as text."""
+"""The plan of a pipeline: its nodes, their fusion into one function per task, and the plan as text."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ Node = SourceNode | OperatorNode | MergeNode | SplitNode | BranchNode
 
 
 def branches(selection: Selection, upstream: Node) -> tuple[BranchNode, BranchNode]:
-    """Both sides of a split: what is selected, and the rest."""
+    """Both sides of a split: the selection, and the rest."""
     split = SplitNode(selection, upstream)
     return BranchNode(split, True), BranchNode(split, False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Predicate for :meth:`Source.narrowed`: what the first filters of a chain keep."""
+    """Predicate for :meth:`Source.narrowed`: the entities that the first filters of a chain keep."""
 
     filters: tuple[Filter, ...]
 
@@ -125,7 +125,7 @@ class Plan(Work):
         return self._fused(0, chunks)
 
     def _fused(self, at: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """The chain behind a source, applied to chunks."""
+        """Apply the chain after a source to chunks."""
         chain = self.chains[at]
         measured, is_empty = is_measuring(), len(chain.steps) == 1
         for chunk in timed(chunks, READ):
@@ -150,7 +150,7 @@ class Plan(Work):
                 yield from self._fused(at, piece)
 
     def some(self, splits: Sequence[tuple[int, Split]], first: int) -> Plan:
-        """Return the plan for some of the splits; ``first`` is the number of its first task in this plan."""
+        """Return the plan for some splits; ``first`` is the number in this plan of the new plan's first task."""
         return replace(self, splits=splits, ids=self.ids.after(first))
 
     def singles(self) -> list[Plan]:
@@ -178,7 +178,7 @@ class Plan(Work):
 
 
 MOST_PLANNED: Final = 64
-"""Objects in stores that the driver asks for their indexes; of more, each task asks for its own."""
+"""The most sources in object stores whose indexes the driver reads; of more, each task reads its own."""
 
 
 class PlannedInTasks:
@@ -223,7 +223,7 @@ def compile_plan(
         runs_only = source.run_splits(fused.fate) if runs and source.has_runs and fused.may_pass_on else None
         splits += [(i, split) for split in (source.splits() if runs_only is None else runs_only)]
         why = source.nothing
-        if why is None and request is None:  # of a frame that has nothing the columns are missing, which is an error
+        if why is None and request is None:  # a frame without data raises an error for its missing columns
             why = _nothing_kept(whole, head)
         if why is not None:
             nothing.append(why)
@@ -297,7 +297,7 @@ def source_records(sink: Node) -> list[CopiedRecords]:
 
 
 def _copies(node: Node) -> bool:
-    """Return whether a node gives messages as they are, or none of a topic."""
+    """Return whether a node passes all messages of a topic unchanged, or none."""
     if isinstance(node, OperatorNode):
         return isinstance(node.operator, Filter) and _selects_topics(node.operator.selection)
     return not isinstance(node, SplitNode) or _selects_topics(node.selection)
@@ -315,7 +315,7 @@ def warn_of_nothing(plan: Plan) -> None:
 
 
 def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]]:
-    """The plan over sources that travel, and its splits, those of this process written as they are taken."""
+    """The plan over picklable sources, and its splits. Chunks in this process are written as their splits are taken."""
     sources = list(plan.sources)
     splits: list[Iterable[tuple[int, Split]]] = []
     for at, group in groupby(plan.splits, key=itemgetter(0)):
@@ -329,7 +329,7 @@ def unrolled(plan: Plan) -> tuple[Plan, Generator[tuple[int, Split], None, None]
 
 
 def _taken(ids: RunIds, splits: Iterable[Iterable[tuple[int, Split]]]) -> Generator[tuple[int, Split], None, None]:
-    """Yield the splits of several sources. Ids minted while they are written come before those of their tasks."""
+    """Yield the splits of several sources. Ids minted while a split is written precede those of its task."""
     count = 0
     for some in splits:
         for split in minting(ids.task(count), some):
@@ -363,7 +363,7 @@ def upstreams_of(node: Node) -> tuple[Node, ...]:
 def needs_no_task(sink: Node) -> bool:
     """Return whether the plan only selects chunks from lists of this process: tasks would bring them back.
 
-    Writing 20,000 small chunks for tasks, and taking them from there, is more than a second of work
+    Writing 20,000 small chunks for tasks and reading them back takes more than a second
     (``benchmarks/bench_small_chunks.py``).
     """
     return all(_stays(node) for node in nodes_of(sink))
@@ -380,14 +380,14 @@ def _stays(node: Node) -> bool:
 
 
 def within_contents(node: Node, request: FrameRequest) -> Node:
-    """The node with nothing but the contents of a frame."""
+    """Return the node with only a frame's ``contents``."""
     return node if request.contents is None else OperatorNode(Filter(Selection(request.contents)), node)
 
 
 def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[Origin]] | None:
-    """Return the columns for a frame as its source knows them; None if they are known only after reading.
+    """Return the columns for a frame, if its source knows them, or None if chunks must be read.
 
-    That is the case with other operators than filters of entities between, or if the source does not know.
+    Chunks must be read if operators other than filters of entities are in between, or if the source lacks the columns.
     """
     sink = within_contents(sink, request)
     filters: list[Filter] = []
@@ -403,7 +403,7 @@ def known_columns(sink: Node, request: FrameRequest) -> tuple[Schema, frozenset[
 
 
 def is_frame(sink: Node) -> bool:
-    """Return whether a frame is made of a node's output."""
+    """Return whether a node ends with the operator of a frame."""
     return isinstance(sink, OperatorNode) and isinstance(sink.operator, FrameRequest)
 
 
@@ -438,7 +438,7 @@ def local_bytes(sinks: Iterable[Node]) -> int | None:
     try:
         return sum(Path(file).stat().st_size for file in set().union(*files))
     except OSError:
-        return None  # whoever opens it says why
+        return None  # opening it reports the error
 
 
 def executor_of(given: str | None, *sinks: Node) -> str:
@@ -447,7 +447,7 @@ def executor_of(given: str | None, *sinks: Node) -> str:
 
 
 def calls_functions(sink: Node) -> bool:
-    """Return whether functions of the user's feed a node."""
+    """Return whether a user's functions feed a node."""
     operators = [node.operator for node in nodes_of(sink) if isinstance(node, OperatorNode)]
     return any(isinstance(operator, Map | FlatMap) for operator in operators)
 
@@ -455,8 +455,8 @@ def calls_functions(sink: Node) -> bool:
 def _leading_selections(
     source: SourceNode, consumers: dict[Node, list[Node]]
 ) -> tuple[tuple[Filter, ...], FrameRequest | None]:
-    """Return the filters directly behind a source, before any operator that could change an entity path. Also return
-    the frame made of their output, or None.
+    """Return the filters directly after a source, before any operator that could change an entity path. Also return
+    the frame made from their output, or None.
     """
     filters: list[Filter] = []
     node: Node = source
@@ -472,7 +472,7 @@ def _leading_selections(
 
 
 def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -> tuple[Step, ...]:
-    """The part of the graph behind ``source`` as numbered steps, so that it pickles small."""
+    """The part of the graph after ``source`` as numbered steps, so that its pickle is small."""
     order: list[Node] = [source]
     for node in order:
         order.extend(c for c in consumers[node] if c not in order)
@@ -498,7 +498,7 @@ def _number(source: SourceNode, consumers: dict[Node, list[Node]], sink: Node) -
 
 
 def rows_in(sink: Node) -> DataFrame | None:
-    """The DataFrame of :meth:`LazyChunkStream.from_stream` that feeds a node, if one does."""
+    """The DataFrame of :meth:`LazyChunkStream.from_stream` that feeds a node, or None."""
     sources = (node.source for node in nodes_of(sink) if isinstance(node, SourceNode))
     return next((source.frame for source in sources if isinstance(source, RowsSource)), None)
 
@@ -518,7 +518,7 @@ def explain_plan(sink: Node, plan: Plan) -> str:
 
 
 def _extent(source: Source[Any], splits: int, size: int) -> str:
-    """Return the part of a source's line that says how much of it is known before it is read."""
+    """Return the end of a source's line: the extent that is known before reading."""
     if isinstance(source, PlaceholderSource):
         return "not named yet"
     if isinstance(source, RowsSource):
@@ -527,7 +527,7 @@ def _extent(source: Source[Any], splits: int, size: int) -> str:
 
 
 def _tree(node: Node, depth: int, shown: set[Node]) -> Iterator[str]:
-    """Yield the sink first, its upstream nodes below and deeper. A split has its upstream nodes at its first place."""
+    """Yield the sink first, and its upstream nodes below, indented. A split shows its upstream nodes only once."""
     if node in shown:
         yield f"{'  ' * depth}{_line(node)}, as above"
         return

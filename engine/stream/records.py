@@ -1,4 +1,4 @@
-"""Messages of a recording as their container has them, for writers that copy them: no chunks are made of them."""
+"""Messages as stored in their container, for writers that copy them without making chunks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RecordSchema(NamedTuple):
 
 
 class RecordChannel(NamedTuple):
-    """A topic with the encoding and the schema of its messages; ``metadata`` as (key, value) pairs."""
+    """A topic with its messages' encoding and schema; ``metadata`` has (key, value) pairs."""
 
     topic: str
     message_encoding: str
@@ -74,7 +74,7 @@ class ExtraPlace(NamedTuple):
 class RecordFacts:
     """The known facts of a recording other than messages: channels by id, and other records.
 
-    ``schemas`` and ``schema_ids`` (by channel) are those of an MCAP, whose chunks repeat them.
+    ``schemas`` and ``schema_ids`` (by channel) come from an MCAP, whose chunks repeat them.
     """
 
     channels: dict[int, RecordChannel] = field(default_factory=dict)
@@ -156,8 +156,8 @@ class RecordSource(ABC):
     def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
         """Yield the messages of some units, in order, each with the position of its unit in ``units``.
 
-        Only messages selected by the options of the source. New facts are added to ``facts``. Runs in a task. Raises
-        ``ReadError``.
+        It yields only messages that the source's options select. New facts are added to ``facts``. Runs in a task.
+        Raises ``ReadError``.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Sources of pipelines, which divide themselves into splits; and those over what is in this process or a DataFrame."""
+"""Sources of pipelines, which divide themselves into splits; also sources over this process's chunks or a DataFrame."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Source(ABC, Generic[S]):
 
 
 class PlainSource(Source[Any]):
-    """A source made of an object that has these methods, but is not derived from :class:`Source`."""
+    """A source made from an object that has these methods, but is not a :class:`Source`."""
 
     __slots__ = ("_own",)
 
@@ -167,18 +167,18 @@ class PlainSource(Source[Any]):
         return self._own.read(split)
 
     def paths(self) -> Sequence[str]:
-        """Return the files that are read, if the class says so."""
+        """Return the source files, if the object knows them."""
         paths: Sequence[str] = getattr(self._own, "paths", tuple)()
         return paths
 
 
 def travelling(source: Source[Any]) -> Source[Any]:
-    """Return a source that can travel to tasks: chunks in this process's memory are written to scratch parts first."""
+    """Return a source that can be pickled for tasks: chunks in memory are written to scratch parts first."""
     return source.spooled()
 
 
 def travelling_in_pieces(source: Source[Any]) -> Source[Any]:
-    """Return a source that pickles, or one with chunks that are written piece by piece."""
+    """Return a source that can be pickled, or one whose chunks are written piece by piece."""
     return source.spooled(whole=False)
 
 
@@ -190,23 +190,23 @@ class PlaceholderSource(Source[Split]):
         return "INPUT"
 
     def splits(self) -> Sequence[Split]:
-        """None."""
+        """Return no splits."""
         return ()
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is none)
-        """Nothing."""
+        """Yield nothing."""
         return iter(())
 
 
 class IteratedSource(Source[Split]):
     """Chunks of an iterable; see :meth:`LazyChunkStream.from_iter`.
 
-    Order: that of the iterable. Restart: it is iterated again; a generator then raises ``UsageError``.
+    Order: the iterable's. Restart: the iterable is iterated again; a generator then raises ``UsageError``.
     """
 
     def __init__(self, chunks: Iterable[Chunk]) -> None:
         if not hasattr(chunks, "__iter__"):
-            iter(chunks)  # raises TypeError, unless it is a sequence of the old kind
+            iter(chunks)  # raises TypeError, unless it has ``__iter__`` or ``__getitem__``
         self._chunks = chunks
         self._taken: Iterator[Chunk] | None = None
 
@@ -253,7 +253,7 @@ class _SpooledSplit(Split):
 
     @property
     def came_slowly(self) -> bool:
-        """Whether more chunks were not waited for."""
+        """Whether the part ended early, as chunks came slowly."""
         return self.part.came_slowly
 
 
@@ -278,12 +278,12 @@ class SpooledSource(Source[_SpooledSplit]):
 
 
 _PASSED_BYTES: Final = 256 * MIB
-"""How much a task passes on."""
+"""The bytes that one task passes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSplit(Split):
-    """A run of a store's chunks; one of those that are passed on does not hold them."""
+    """A run of a store's chunks; if they are passed on unread, it only has ``run``."""
 
     chunks: tuple[Chunk, ...]
     run: VerifiedRun | None = None
@@ -291,10 +291,10 @@ class ChunkSplit(Split):
 
 @dataclass(frozen=True, slots=True)
 class ChunkListSource(Source[ChunkSplit]):
-    """Chunks that are here already, most of them by reference; can be read any number of times.
+    """Existing chunks, most of them by reference; they can be read any number of times.
 
-    Order: as given. Chunks pickle with their references, so tasks read payloads from where they are; a chunk that has
-    only ever been in memory travels with its payload.
+    Order: as given. Chunks pickle with their references, so tasks read payloads at their source; a chunk that is only
+    in memory is pickled with its payload.
     """
 
     name: str
@@ -321,7 +321,7 @@ class ChunkListSource(Source[ChunkSplit]):
         return iter(split.chunks) if split.run is None else split.run.chunks_there()
 
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[ChunkSplit] | None:
-        """Return splits of the unread chunks. None if one is looked into, or is outside of local files of the store."""
+        """Return splits of unread chunks, or None if a chunk is looked into, or is not in a store's local file."""
         fates = [fate(ChunkKind(c.entity_path, c.is_static, c.timeline_names)) for c in self.chunks]
         if Fate.LOOKED_INTO in fates:
             return None
@@ -334,23 +334,23 @@ class ChunkListSource(Source[ChunkSplit]):
         return [ChunkSplit(label, run.table.message_bytes, (), run) for label, run in zip(labels, runs, strict=True)]
 
     def whole_run(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> VerifiedRun | None:
-        """Return the messages of a split of :meth:`run_splits`; None beside chunks that are looked into."""
+        """Return the messages of a split of :meth:`run_splits`, or None for other splits."""
         del fate
         return split.run
 
     def pieces(self, split: ChunkSplit, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
-        """A split chunk by chunk: beside chunks that are looked into, none is passed on unseen."""
+        """Yield a split's chunks: if any chunk is looked into, none is passed on unread."""
         del fate
         yield self.read(split)
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:
-        """Return the same chunks in splits that carry no payload: those in memory are written to scratch first."""
+        """Return the same chunks in splits without payloads: chunks in memory are written to scratch first."""
         if not whole or all(c.payload is not None for c in self.chunks):
             return self
         return IteratedSource(self.chunks).spooled()
 
     def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]]:
-        """The same chunks, those in memory written to scratch as they are needed."""
+        """Return the same chunks; those in memory are written to scratch on demand."""
         if all(c.payload is not None for c in self.chunks):
             return self, iter(self.splits())
         return IteratedSource(self.chunks).spooled_pieces()
@@ -379,7 +379,7 @@ def runs_of(chunks: Sequence[Chunk], run_bytes: int = SPLIT_BYTES) -> Iterator[t
 class FrameSource(Source[Any]):
     """The chunks of a DataFrame of chunk rows; see :meth:`LazyChunkStream.from_spark`.
 
-    Order: (task, position) where the DataFrame has these columns. Every run of a pipeline runs the DataFrame anew.
+    Order: (task, position) if the DataFrame has these columns. Every run of a pipeline runs the DataFrame again.
     """
 
     def __init__(self, frame: DataFrame) -> None:
@@ -404,7 +404,7 @@ class FrameSource(Source[Any]):
 
 
 class RowsSource(Source[Split]):
-    """The chunks of rows that come as a stage runs; see :meth:`LazyChunkStream.from_stream`."""
+    """Chunks from rows that arrive while a stage runs; see :meth:`LazyChunkStream.from_stream`."""
 
     def __init__(self, frame: DataFrame | None) -> None:
         self.frame = frame
@@ -414,7 +414,7 @@ class RowsSource(Source[Split]):
         return "from_stream"
 
     def splits(self) -> Sequence[Split]:
-        """None, where it travels; otherwise raises ``UsageError``: they are not known before they come."""
+        """Return none in a task's source; otherwise raise ``UsageError``, as rows are unknown before they arrive."""
         if self.frame is None:
             return ()
         raise UsageError(
@@ -424,12 +424,12 @@ class RowsSource(Source[Split]):
         )
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is none)
-        """Nothing."""
+        """Yield nothing."""
         return iter(())
 
     @staticmethod
     def travelling(source: Source[Any]) -> Source[Any]:
-        """The source that goes to the tasks in place of it. Raises ``UsageError`` for a source of another kind."""
+        """Return the source that replaces it in tasks. Raises ``UsageError`` for a source of another kind."""
         if isinstance(source, RowsSource):
             return RowsSource(None)
         raise UsageError(
