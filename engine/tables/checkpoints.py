@@ -120,7 +120,7 @@ class Computed:
 
     @classmethod
     def joined(cls, pieces: Sequence[Computed]) -> Computed:
-        """Join several, in the order of their rows."""
+        """Join several in row order, each row once."""
         if len(pieces) == 1:
             return pieces[0]
         offsets = np.concatenate([piece.offsets for piece in pieces])
