@@ -260,7 +260,7 @@ class CutBody(Body):
 
 @dataclass(frozen=True)
 class SortBody(Body):
-    """The stage that makes sorted parts of keys. ``runs`` are files of a part, with the numbers of their values'."""
+    """The stage that sorts each part's keys. ``runs`` are a part's files, with the numbers of their value files."""
 
     key: pa.Field
     runs: tuple[tuple[tuple[str, int], ...], ...]
