@@ -243,7 +243,7 @@ def _substrait(predicate: pc.Expression, schema: pa.Schema) -> bytes | None:
     """Return the filter as Substrait, or None if Lance cannot evaluate it."""
     from pyarrow.substrait import serialize_expressions
 
-    # Each field keeps its number. A placeholder that no filter names replaces a field that Substrait cannot describe.
+    # Each field keeps its number. A placeholder that no filter names stands for a field that Substrait lacks.
     substrait_schema = pa.schema(
         [
             pa.field(field.name, field.type) if _is_in_substrait(field.type) else pa.field(f"\0{number}", pa.int8())

@@ -113,7 +113,7 @@ class FileDigests:
                 added = named.get(number, set()) - named.get(number - 1, set())
                 if added and all(path.startswith(OF_A_VERSION) for path in added):
                     self._keep(number, added, {})
-            # If the previous version is gone, the owner of these files is unknown.
+            # If the previous version is gone, it is unknown which version added these files.
             paths = sorted(named[version] - named.get(version - 1, named[version] if version > 1 else set()))
         self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], existing)
 
@@ -337,7 +337,7 @@ class FileDigests:
         body = json.dumps({"files": files, "authors": authors}).encode()
         data = xxhash.xxh3_128_hexdigest(body).encode() + b"\n" + body
         self._folder.make()
-        # Lance syncs nothing either: where power is lost, the files that the digests are of may be gone as well.
+        # Lance does not sync either: if power fails, the digested files may be lost, too.
         self._folder.replace(name, data, "lance.digests", durable=False)
 
     def _pieces(self, path: str) -> Iterator[bytes]:

@@ -301,7 +301,7 @@ def _operation_of(dataset: Any, number: int) -> tuple[str | None, int | None]:
     """Return the operation that made a version, and the number of the version that it restored; None if unknown."""
     try:
         transaction = dataset.read_transaction(number)
-    except (TypeError, OSError, ValueError):  # pylance cannot give that of a compaction with indexes
+    except (TypeError, OSError, ValueError):  # pylance cannot read that of a compaction with indexes
         return None, None
     if transaction is None:
         return None, None

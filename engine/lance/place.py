@@ -96,7 +96,7 @@ class LancePlace:
                 lance.LanceDataset.commit(aside, operation, enable_v2_manifest_paths=True, **options)
             else:
                 lance.write_dataset(schema.empty_table(), aside, mode="create", **options)
-            # The version's file comes last: it names the others.
+            # The manifest is last, because it names the other files.
             for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
                 into = Folder.at(self.location / folder)
                 into.make()

@@ -232,7 +232,7 @@ class LanceTable(LancePlace):
         if not isinstance(self.location, Path):
             return None
         try:
-            status = os.stat(f"{self.place}/_versions/{name}")  # noqa: PTH116 (10 µs less)
+            status = os.stat(f"{self.place}/_versions/{name}")  # noqa: PTH116 (saves 10 µs)
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns
@@ -694,7 +694,7 @@ class LanceTable(LancePlace):
         try:
             with self.reading():
                 self._digests.keep(made, known_digests(written), base)
-        except Exception as error:  # noqa: BLE001 (the version is there: to say that nothing was written would be wrong)
+        except Exception as error:  # noqa: BLE001 (the version exists: no error that nothing was written)
             warnings.warn(
                 f"version {made.version} of {self.title} is written, but has no digests of its files: {error}",
                 UserWarning,

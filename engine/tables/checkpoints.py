@@ -301,7 +301,7 @@ class FragmentCheckpoints:
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """The checkpoints of a table, in its folder. It pickles."""
+    """The checkpoints of a table, in its folder. Picklable."""
 
     table: str
 

@@ -138,7 +138,7 @@ def backfill_job(
     intra_applier_concurrency: int = 1,
     _admission_check: bool | None = None,
     _admission_strict: bool | None = None,
-    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is told as it comes)
+    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is reported continuously)
     timeout: timedelta | None = None,
     min_checkpoint_size: int | None = None,
     max_checkpoint_size: int | None = None,

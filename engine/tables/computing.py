@@ -206,7 +206,7 @@ def _alike(array: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _rounded(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Convert numbers to another type of numbers. Raises for a fraction as an integer, and for an overflow."""
+    """Convert numbers to another type of numbers. Raises for fractions if the type is an integer, and for overflows."""
     made = array.cast(data_type)
     if pa.types.is_floating(data_type) and _infinite(made) != _infinite(array):
         raise OverflowError(f"a number is beyond the range of {data_type}")

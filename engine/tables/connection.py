@@ -346,7 +346,7 @@ class TableReference:
         return connect(self.uri)
 
     async def open_db_async(self) -> AsyncTableConnection:
-        """The connection with the table, for coroutines."""
+        """The connection with the table, for use in coroutines."""
         return AsyncTableConnection(connect(self.uri))
 
     async def open_system_db_async(self) -> AsyncTableConnection:

@@ -115,7 +115,7 @@ class FragmentWork:
         files = written_files(self._computed(staging, pieces, is_careful=is_careful))
         whole = [(piece,) for piece in pieces if piece.fragment.id not in files]
         if whole:
-            # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
+            # Another stage of Spark takes 0.2 s; joining 64 MiB takes less.
             small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
             run = replace(self.run, progress=None)  # these rows were reported when they were computed
             if small and not is_careful:

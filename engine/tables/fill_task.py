@@ -196,7 +196,7 @@ class BackfillBody(Body):
 
 
 class _CalledFunctionError(Exception):
-    """The function failed, and its policies do not skip the batch, or not so many rows."""
+    """The function failed, and no policy skips the batch, or that many rows."""
 
     def __init__(self, error: Exception, failures: list[dict[str, Any]]) -> None:
         super().__init__(str(error))
@@ -235,7 +235,7 @@ class _Amount:
 
 
 class _PieceRun:
-    """One piece in a task."""
+    """The run of one piece in a task."""
 
     def __init__(self, body: BackfillBody, piece: Piece, staging: Staging, ends: float | None, amount: _Amount) -> None:
         self._body = body

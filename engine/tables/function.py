@@ -107,7 +107,7 @@ def instance_of(
 
 
 MARK: Final = "virtual_column"
-"""The metadata key that is ``true`` for a computed column. Its other keys begin with this one."""
+"""The metadata key whose value is ``true`` for a computed column. The column's other keys begin with this key."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -465,14 +465,14 @@ class JobFuture(Generic[R]):
     def __init__(self, job_id: str, run: Callable[[], R]) -> None:
         self.job_id = job_id
         self._future: Future[R] = Future()
-        # not a daemon: the process waits for it before it ends
+        # not a daemon: the process waits for the thread before it ends
         self._thread = threading.Thread(target=self._run, args=(run,), name=f"chunkmill-job-{job_id[:8]}")
         self._thread.start()
 
     def _run(self, run: Callable[[], R]) -> None:
         try:
             self._future.set_result(run())
-        except BaseException as error:  # noqa: BLE001 (who asks for the result gets it)
+        except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._future.set_exception(error)
 
     def done(self, timeout: float | None = None) -> bool:

@@ -87,7 +87,7 @@ class LoadedColumns(FilledColumns):
     def compute(
         self,
         batch: pa.RecordBatch,
-        addresses: Addresses,  # noqa: ARG002 (a key is all that is looked at)
+        addresses: Addresses,  # noqa: ARG002 (only the key is used)
     ) -> tuple[Any, pa.RecordBatch, Sequence[RowFailure]]:
         """Return the values of the rows that the source has; with ``null``, of all rows."""
         assert self.keys is not None
@@ -381,7 +381,7 @@ def load_job(
     _loader_cpus: float | None = None,
     _loader_memory: int | None = None,
     commit_granularity: int | None = None,
-    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is told as it comes)
+    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is reported continuously)
     enable_job_tracker_saves: bool = True,
     job_id: str | None = None,
     **kwargs: Any,

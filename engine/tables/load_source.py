@@ -317,7 +317,7 @@ class HashedSource:
         return f"{part:05d}.sorted"
 
     def find(self, keys: pa.Array, schema: pa.Schema) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Return the mask of the keys that the source has, and their values, in order. Null keys have no values."""
+        """Return the mask of the keys that the source has, and their values, in order. A null key counts as missing."""
         mask = np.zeros(len(keys), np.bool_)
         valid_rows = np.flatnonzero(np.asarray(keys.is_valid()))
         valid_keys = keys.take(pa.array(valid_rows)) if len(valid_rows) != len(keys) else keys
@@ -376,7 +376,7 @@ def _part(folder: str, name: str) -> pa.Table:
 
 
 def opened(folder: str, name: str) -> pa.Table:
-    """Memory-map an Arrow file. An object is first copied to a file that is already deleted."""
+    """Memory-map an Arrow file. An object is first copied to a temporary file, which is deleted at once."""
     place = located(folder)
     if isinstance(place, Path):
         return pa.ipc.open_file(pa.memory_map(str(place / name))).read_all()

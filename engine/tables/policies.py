@@ -270,7 +270,8 @@ def guarded_compute(
     ``addresses`` are the addresses of the rows. The function is called for the whole batch. If it fails, the first
     matching policy applies. ``Retry`` calls the function again for the same rows, and finally raises the last error.
     ``Skip`` halves the rows down to single rows: if ``f`` of ``n`` rows fail, a function of batches is called at most
-    ``1 + 2 f (1 + log2 n)`` times. ``Fail``, or no policy, raises the error. Errors of halves are matched again.
+    ``1 + 2 f (1 + log2 n)`` times. ``Fail``, or no policy, raises the error. Errors of halves are matched with the
+    policies again.
 
     Repeated calls repeat the function's side effects. The caller checks the number of skipped rows of all batches:
     :func:`check_skipped`.

@@ -381,7 +381,7 @@ class TableQuery:
         """Return whether the order of rows differs from the table's."""
         return self.is_hybrid or self.near is not None or self.words is not None
 
-    # --- answers
+    # --- results
 
     def to_arrow(self) -> pa.Table:
         """Return the rows. Functions run in this process."""

@@ -258,10 +258,10 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         transforms
-            ``{"name": "SQL over the other columns"}``; ``{"name": udf}``, called with the columns of its parameters'
-            names; ``{"name": (udf, ["a", "b"])}``, called with these columns, by position; or several in one mapping,
-            in that order. A ``udf`` that returns ``Columns[T]``, passed without a name, adds a column for each field of
-            ``T``; ``UnpackedUDF(udf, prefix="img_")`` adds a prefix.
+            ``{"name": "SQL over the other columns"}``; ``{"name": udf}``, called with the columns named like its
+            parameters; ``{"name": (udf, ["a", "b"])}``, called with these columns, by position; or several in one
+            mapping, in that order. A ``udf`` that returns ``Columns[T]``, passed without a name, adds a column for each
+            field of ``T``; ``UnpackedUDF(udf, prefix="img_")`` adds a prefix.
 
         Raises
         ------
@@ -283,7 +283,7 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         *alterations
-            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if they have other names than its parameters;
+            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if these are not named like its parameters;
             ``{"path": column, "rename": …}``, ``"nullable"`` and ``"data_type"`` as in Lance.
 
         Raises ``ValueError`` for columns that do not exist, or are computed together with others.

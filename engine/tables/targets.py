@@ -31,7 +31,7 @@ Addresses = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FilledColumns(ABC):
-    """Columns that are filled together, by a function or a source, and its inputs. Picklable."""
+    """Columns that a function or source fills together, and its inputs. Picklable."""
 
     name: str
     fields: tuple[pa.Field, ...]
@@ -137,7 +137,7 @@ class FunctionColumns(FilledColumns):
             before = (self.fields[0].metadata or {}).get(COMPUTED_BY.encode())
             if before is not None and before.decode() != wanted.function:
                 return OTHER_FUNCTION
-            # An input that has a file of its own got it after the file that has both.
+            # If an input has a file of its own, the file is newer than the one that has both columns.
             newer = {file for file in fragment.files_of(self.inputs) if provenance_of(file) is not None}
             return OTHER_INPUTS if newer - files else KNOWN
         return KNOWN if provenances == {wanted} else OTHER_INPUTS

@@ -79,7 +79,7 @@ def purged(table: LanceTable, jobs: JobTable) -> CleanupStats:
 
     Checkpoints and the records of failed rows are removed, too. Other writers must not write to the table meanwhile.
 
-    Raises a transient ``WriteError`` while a job runs on its columns.
+    Raises a transient ``WriteError`` while a job runs on the table's columns.
     """
     if running := jobs.running():
         raise WriteError(
@@ -131,7 +131,7 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
     orphans = sizes.keys() - {file for fragment in table.at().fragments for file in fragment.files.values()}
     if not orphans:
         return 0
-    # In this order: a job that is over by now has committed, and one that goes on with a file is named by it.
+    # In this order: a job that has ended by now has committed; a running job is named by its files.
     running = {job_digits(job.job_id) for job in jobs.running()}
     store = CheckpointStore(table.place)
     keys = store.keys()

@@ -187,7 +187,7 @@ class IterableSamples(IterableDataset[Any]):
         self.collate = collate
         self.decode_threads = decode_threads
         self._topology = ranks
-        # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
+        # Shared with persistent workers: the epoch, the place, and the plan's run.
         self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
         self._resumed = (0, 0)
         self._resumed_by: list[int] | None = None
@@ -331,7 +331,7 @@ class IterableSamples(IterableDataset[Any]):
             self.begin(following, 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker that is spawned has no process group, and is of this process's rank.
+        # A spawned worker has no process group, and has the rank of this process.
         is_ranked = torch.distributed.is_available() and torch.distributed.is_initialized()
         ranks = topology(*self._topology) if is_ranked else self._topology
         return {**self.__dict__, "_reader": None, "_topology": ranks}

@@ -300,7 +300,7 @@ class SampleManifest:
         """Write the manifest as Parquet. The metadata of the schema describes its source."""
         pq.write_table(self.to_arrow(), path, compression="zstd", row_group_size=row_group_size)
 
-    # --- what it says
+    # --- contents
 
     @property
     def metadata(self) -> ManifestMeta:

@@ -256,7 +256,7 @@ def _key(index: str, sampling: FixedRateSampling | RowSampling | None, name: str
     return json.dumps(facts, sort_keys=True)
 
 
-# --- kept in a table
+# --- stored in a table
 
 
 def _table(source: DataSource, name: str) -> Any:

@@ -455,7 +455,7 @@ class SampleReader:
         series = self._kept(reader, replace(field, select=None), column, reading.chunks(column))
         return lambda: reading.values(series)
 
-    # --- what is read
+    # --- reading
 
     def _reader(self, segment: int) -> SegmentReader:
         part = self._index.source.segments[segment]

@@ -115,7 +115,7 @@ def _products(units: Numbers, others: Numbers) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _ComparisonBody(Body):
-    """Tasks that each compare the rows of a block with those rows of an earlier block that stay. It pickles."""
+    """Tasks that each compare the rows of a block with those rows of an earlier block that stay. Picklable."""
 
     vectors: Vectors
     spans: tuple[tuple[int, int], ...]
