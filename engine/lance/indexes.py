@@ -147,7 +147,7 @@ class IndexTable(LancePlace):
         return 1
 
     def written(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[str]:
-        """Write rows into files that no version names yet, and return their description for :meth:`add`."""
+        """Write rows into files that no version names yet, and return their descriptions for :meth:`upkeep`."""
         from lance.fragment import write_fragments
 
         with self.writing():

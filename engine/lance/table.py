@@ -572,7 +572,7 @@ class LanceTable(LancePlace):
     def cleanup(
         self, older_than: timedelta, kept_from: int | None = None, *, delete_unverified: bool = False
     ) -> tuple[int, int]:
-        """Remove versions older than this, except tagged ones, and the files that only they need.
+        """Remove untagged versions older than ``older_than``, and the files that only these versions need.
 
         Versions from ``kept_from`` on always stay. Uncommitted files may belong to a running writer, and stay for a
         week, unless ``delete_unverified``. Return the numbers of removed bytes and versions. Raises ``ReadError`` if

@@ -31,7 +31,7 @@ VIDEO_CODECS: Final = {**CODECS, "avc": CODECS["h264"], "h265": CODECS["hevc"]}
 
 
 _TOLERANCE: Final = 1_000
-"""How many nanoseconds before its time a value is valid."""
+"""How many nanoseconds before its time a value becomes valid."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,7 @@ _MODES: Final = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RG
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Pictures of shape ``(channels, height, width)``:
-
-    ``uint8``, or ``uint16`` and others if the pixels have that type.
+    """Pictures of shape ``(channels, height, width)``, as ``uint8`` or with the type of the pixels.
 
     For ``EncodedImage:blob``: JPEG, PNG and the other formats of Pillow. For ``Image:buffer``, ``DepthImage:buffer``
     and ``SegmentationImage:buffer``: all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which

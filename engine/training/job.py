@@ -496,10 +496,10 @@ class _Mixed(_Ahead):
 
 _MOST_AHEAD: Final = 8192
 _SHARE: Final = 4
-"""Samples that are read at once take this part (a quarter) of the cached bytes; as many are in use meanwhile."""
+"""The divisor of the cached bytes for samples that are read at once; as many are in use meanwhile."""
 
 _LEAST_BYTES: Final = 16 * MIB
-"""The bytes that they may always take."""
+"""The bytes that samples read at once may always take."""
 
 _SAMPLE_BYTES: Final = 1024
 """The bytes of a sample besides its values."""

@@ -205,7 +205,7 @@ class BlockShuffle:
         return joined[np.argsort(np.concatenate([np.empty(0, np.int64), *runs]), kind="stable")]
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return the number of places over which mixing in lanes, and runs, spread a block."""
+        """Return the number of places over which a block is spread, by mixing in its lane and by runs."""
         return self._reach * self.lanes + (blocks.largest + 2 * run) * self.lanes
 
 

@@ -60,7 +60,7 @@ class Yuv420Frame:
     def stack(cls, frames: Sequence[Yuv420Frame]) -> Yuv420Frame:
         """Stack frames into a batch.
 
-        Raises ``ValueError`` for none, and for frames of different colour spaces or ranges.
+        Raises ``ValueError`` for no frames, and for frames of different colour spaces or ranges.
         """
         kinds = {(frame.color_space, frame.color_range) for frame in frames}
         if len(kinds) != 1:

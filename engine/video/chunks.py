@@ -103,7 +103,7 @@ def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iter
 
 
 def _runs(is_keyframe: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of each run of samples that has a key frame only at its beginning."""
+    """Yield the bounds of each run of samples that has no key frame after its beginning."""
     bounds = [0, *(np.flatnonzero(is_keyframe[1:]) + 1).tolist(), len(is_keyframe)]
     return pairwise(bounds) if len(is_keyframe) else iter(())
 

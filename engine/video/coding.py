@@ -193,7 +193,7 @@ def demultiplex(
 
     Guarantee: samples are in decoding order, and the same in every run. H.264 and H.265 are in Annex B form with
     parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. ``start`` and ``end`` (seconds, without ``end``)
-    select the samples shown in that time, and the samples before them from the last key frame, which decoding needs.
+    select the samples shown in that time, and earlier ones from the last key frame on, which decoding needs.
 
     A ``VideoStream`` cannot hold B-frames. Such videos are re-encoded in the same codec, with the same key frames and a
     ``ReadWarning``; there are then no samples before ``start``. The same applies to a whole video whose edit list shows
@@ -202,7 +202,7 @@ def demultiplex(
     that codec and with that distance of key frames.
 
     A ``ReadWarning`` names the tracks that are not read; if the caller ``reads_all`` video tracks, it names only other
-    tracks, once. Another ``ReadWarning`` reports the rotation of a video, which samples do not have.
+    tracks, once. Another ``ReadWarning`` reports the rotation of a video, which its samples lack.
 
     Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, and
     ``MissingExtraError`` if a file needs the extra ``video``.
@@ -520,7 +520,7 @@ def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> No
 
 
 def _timed(track: VideoTrack, samples: Iterable[VideoSample]) -> Iterator[Item]:
-    """Yield samples with their durations, up to the next sample."""
+    """Yield samples with their durations: the time to the next sample."""
     before: VideoSample | None = None
     step = _frame_ticks(track)
     for sample in samples:
