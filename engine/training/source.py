@@ -48,7 +48,7 @@ class SupportsQuery(Protocol):
 
 
 class SourceVersion(NamedTuple):
-    """The version of a dataset that a source is pinned to: the name of the dataset, or the path of a store."""
+    """The dataset version to which a source is pinned. ``dataset`` is a dataset's name, or the path of a store."""
 
     dataset: str
     version: int
