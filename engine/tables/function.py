@@ -148,7 +148,7 @@ class UDF:
 
     @property
     def kind(self) -> FunctionKind:
-        """How the function is called."""
+        """The call convention of the function."""
         return self.signature.kind
 
     @property

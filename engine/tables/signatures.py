@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class FunctionKind(Enum):
-    """How a computed column's function is called."""
+    """The call convention of a computed column's function."""
 
     SCALAR = "scalar"
     """With the Python values of one row."""
