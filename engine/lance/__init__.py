@@ -7,8 +7,8 @@ import os
 
 from ..lazy_names import lazy_names
 
-# At each commit of a column file, Lance warns that this kind of commit may change. Its tested version is pinned, and
-# every such commit is checked.
+# At each commit of a column file, Lance warns that this kind of commit may change. The tested version of Lance is
+# pinned, and every such commit is checked.
 os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 _HOMES = {
