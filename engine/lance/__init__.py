@@ -7,8 +7,8 @@ import os
 
 from ..lazy_names import lazy_names
 
-# Lance says at each commit of a column's file that this kind of commit may change; the version that it is tried with is
-# pinned, and what is committed is checked.
+# At each commit of a column file, Lance warns that this kind of commit may change. The tested version of Lance is
+# pinned, and every such commit is checked.
 os.environ.setdefault("LANCE_LOG", "warn,lance_table::transaction=error")
 
 _HOMES = {

@@ -1,8 +1,8 @@
-"""Changes of rows: those between two versions of a table with stable row ids, and those of a view in one commit.
+"""Changes of rows: between two versions of a table with stable row ids, and of a view in one commit.
 
-The commit takes rows away, adds fragments that were written before, and changes what the schema's metadata say, all at
-once: it is a merge of Lance that keeps every fragment there is. A fragment all of whose rows are gone stays, with a
-list of them, until the table is compacted.
+The commit removes rows, adds previously written fragments, and changes the schema's metadata, all at once: it is a
+merge of Lance that keeps all fragments. A fragment without remaining rows stays, with a list of its deleted rows, until
+the table is compacted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROWS_OF_A_BATCH: Final = 1 << 17
 class RowChanges:
     """The ids of removed, changed and new rows.
 
-    ``places`` are the offsets of changed and new rows, by fragments of the later version.
+    ``places`` are the offsets of changed and new rows, by fragment of the later version.
     """
 
     gone: RowIds
@@ -54,8 +54,8 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
     """Return the changes of rows in some columns between two versions.
 
     A rewritten row counts as changed, even with the same values. Fragments with the same files are not read. A
-    compaction changes no rows. Lance records the last change of each row, except for updates of whole columns: these
-    add a file to a fragment; then all its rows count as changed.
+    compaction changes no rows. Lance records the last change of each row, except for updates of whole columns. These
+    add a file to a fragment, and all rows of the fragment count as changed.
     """
     is_known = before.field_ids(columns) == after.field_ids(columns)
     then, now = before.by_id, after.by_id
@@ -83,7 +83,7 @@ def row_changes(before: FragmentReader, after: FragmentReader, columns: Sequence
 
 
 def by_fragment(addresses: npt.NDArray[np.uint64]) -> dict[int, Offsets]:
-    """The offsets of rows by their fragments, in order.
+    """Return the offsets of rows by fragment, in order.
 
     >>> by_fragment(np.array([3, (1 << 32) + 7, 1], np.uint64))
     {0: array([1, 3], dtype=uint32), 1: array([7], dtype=uint32)}
@@ -112,12 +112,12 @@ class _Rows:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "versions", "places")))
 
     def at(self, which: Sequence[npt.NDArray[np.int64]]) -> _Rows:
-        """Some of the rows, by their numbers."""
+        """Return some of the rows, by number."""
         chosen = np.concatenate([np.empty(0, np.int64), *which])
         return _Rows(self.ids[chosen], self.versions[chosen], self.places[chosen])
 
     def span(self, fragment: int) -> tuple[int, npt.NDArray[np.int64]]:
-        """The number of the first row of a fragment, and the offsets of its rows."""
+        """Return the number of a fragment's first row, and the offsets of the fragment's rows."""
         first = fragment << 32
         begin, end = np.searchsorted(self.places, np.array([first, first + (1 << 32)], np.uint64))
         return int(begin), self.places[begin:end].view(np.int64) - first
@@ -126,9 +126,9 @@ class _Rows:
 def _apart(
     before: FragmentReader, after: FragmentReader, row_counts: Mapping[int, int]
 ) -> Iterator[tuple[_Rows, _Rows]]:
-    """Yield the rows that only one version has, of fragments that lost rows or got some back.
+    """Yield the rows that only one version has, in fragments that lost or regained rows.
 
-    ``row_counts`` are the fragments' numbers of rows. The other rows are unchanged. Fragments are compared in groups of
+    ``row_counts`` has each fragment's number of rows. The other rows are unchanged. Fragments are compared in groups of
     some millions of rows.
     """
     for group in _groups(row_counts):
@@ -174,7 +174,7 @@ def _rows(reader: FragmentReader, fragments: Collection[int]) -> _Rows:
 def source_rows(reader: FragmentReader) -> tuple[RowIds, RowIds]:
     """Return the ids of the source rows in a version of a view, and the addresses of the view's rows, in order.
 
-    A row without a source row gets the largest number.
+    A row without a source row gets the largest number as the id.
     """
     ids, places = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in reader.expressed({"id": SOURCE_ROW, "at": "_rowaddr"}, rows=_ROWS_OF_A_BATCH):
@@ -227,7 +227,7 @@ def change_rows(
 
 
 def _deletion_file(table: LanceTable, fragment: int, version: int, dead: Offsets) -> Any:
-    """Write a list of a fragment's rows that are gone."""
+    """Write the list of a fragment's deleted rows."""
     from lance.fragment import DeletionFile
 
     file = DeletionFile(version, secrets.randbits(63), "array", len(dead), None)
@@ -243,7 +243,7 @@ def _deletion_file(table: LanceTable, fragment: int, version: int, dead: Offsets
 
 
 def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
-    """Return a new fragment's number, used by neither the version nor its indexes. To Lance, 0 means no fragment."""
+    """Return a number for a new fragment that neither the version nor an index uses. To Lance, 0 means no fragment."""
     indexed = {
         id_ for index in dataset.describe_indices() for segment in index.segments for id_ in segment.fragment_ids
     }
@@ -251,7 +251,7 @@ def _next_id(dataset: Any, fragments: Mapping[int, Any]) -> int:
 
 
 def _with_metadata(schema: Any, metadata: Mapping[str, str]) -> Any:
-    """Return Lance's schema with other entries in its metadata. Fields keep their numbers."""
+    """Return Lance's schema with changed entries in its metadata. Fields keep their numbers."""
     rebuilt, (text, *fields) = schema.__reduce__()
     entries = json.loads(text) | {key: list(value.encode()) for key, value in metadata.items()}
     return rebuilt(json.dumps(entries), *fields)
@@ -284,7 +284,7 @@ def row_ids(table: LanceTable, where: str | None = None) -> RowIds:
 
 
 def rows_elsewhere(view: LanceTable, source: RowIds) -> RowIds:
-    """Return the ids of the rows of a view whose source rows are not among these."""
+    """Return the ids of a view's rows whose source rows are not among ``source``."""
     ids = [np.empty(0, np.uint64)]
     for batch in view.at().expressed({"of": SOURCE_ROW, "id": "_rowid"}):
         is_of_others = ~np.isin(batch.column("of").to_numpy().astype(np.uint64), source)

@@ -31,7 +31,7 @@ _BAD_SQL: Final = (
     "This feature is not implemented",
 )
 _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|`[^`]*`|\"((?:[^\"]|\"\")*)\"|;|--|/\*")
-"""Texts and names between quotes, the latter as a group, and what would end an expression."""
+"""Quoted text, quoted names (a name in double quotes is the group), and tokens that would end an expression."""
 _NO_FIELD: Final = re.compile(r"No field named (.+?)\.(?: Did you mean (.+?)\?| Valid fields are .*|$)")
 _PREFIX: Final = re.compile(r"^(?:Invalid user input: |Schema error: )+")
 _PLAN: Final = re.compile(r"does not support logical expression (\w+)")
@@ -41,7 +41,7 @@ _HINT: Final = "Write it as SQL over the table's columns."
 
 
 class HasSchema(Protocol):
-    """A version of a table, or another thing that has columns."""
+    """A version of a table, or another object with columns."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -52,8 +52,8 @@ class HasSchema(Protocol):
 class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_errors(reader, where=where):`)
     """In the block, Lance's errors about SQL over the columns of ``source`` become ``UsageError``.
 
-    Raises ``UsageError``, too, for SQL of which Lance would use only a part, and for a column between double quotes.
-    The latter is text to Lance: a condition would be true in all rows, or in none.
+    Also raises ``UsageError`` for SQL that Lance would use only in part, and for a column name in double quotes. To
+    Lance, that is text: a condition would be true in all rows, or in none.
     """
 
     def __init__(self, source: HasSchema, *expressions: str, where: str | None = None) -> None:
@@ -116,9 +116,9 @@ _PUBLIC: Final = b"lance-schema:"
 _ROWS_OF_A_PART: Final = 2**18
 _ROWS_WITHOUT_COLUMNS: Final = 2**16
 _ROWS_OF_A_BATCH: Final = 2**17
-"""Rows that are handed over at once: with Lance's own 8,192, handing over took as long as reading (bench_tables.py)."""
+"""Rows per batch from Lance: with its default, 8,192, passing batches took as long as reading (bench_tables.py)."""
 _BYTES_OF_A_BATCH: Final = 2**24
-"""About as many bytes at most, where rows are large."""
+"""The approximate maximum of bytes per batch, for large rows."""
 
 
 class TableSnapshot:
@@ -149,7 +149,7 @@ class TableSnapshot:
             return lance.FFILanceTableProvider(self._dataset).__datafusion_table_provider__(session)
 
     def parts(self, most: int) -> list[list[int]]:
-        """Return the fragments' ids in at most ``most`` lists of about equal rows; one list for small tables."""
+        """Return the fragments' ids in at most ``most`` lists with about equally many rows; small tables give one."""
         with self._place.reading():
             fragments = [(fragment.fragment_id, fragment.physical_rows) for fragment in self._dataset.get_fragments()]
         size = max(_ROWS_OF_A_PART, -(-sum(rows for _, rows in fragments) // most))
@@ -168,7 +168,7 @@ class TableSnapshot:
         predicate: pc.Expression | None = None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows in order: of some columns and fragments, if the predicate is true; by default all.
+        """Yield the rows in which the predicate is true, in order: by default all rows, columns and fragments.
 
         Blobs are bytes.
         """
@@ -203,7 +203,7 @@ class TableSnapshot:
         return sum(self._dataset.get_fragment(fragment).count_rows() for fragment in fragments)
 
     def check_blobs(self, columns: Collection[str] | None = None, fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` if blobs of some columns, by default all, are in files that are not allowed."""
+        """Raise ``ForeignFileError`` if blobs of ``columns`` (by default, all) are in files that are not allowed."""
         outer = [name for name in self._outer if columns is None or name in columns]
         with self._place.reading():
             self._place.check_blobs(self._dataset, outer, fragments)
@@ -233,7 +233,7 @@ def _public(schema: pa.Schema) -> pa.Schema:
 
 
 def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of so many rows, without columns."""
+    """Yield batches with ``rows`` rows in all, without columns."""
     for begin in range(0, rows, _ROWS_WITHOUT_COLUMNS):
         rest = min(_ROWS_WITHOUT_COLUMNS, rows - begin)
         yield pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rest, [None]))
@@ -243,7 +243,7 @@ def _substrait(predicate: pc.Expression, schema: pa.Schema) -> bytes | None:
     """Return the filter as Substrait, or None if Lance cannot evaluate it."""
     from pyarrow.substrait import serialize_expressions
 
-    # Each field keeps its number. A placeholder that no filter names replaces a field that Substrait cannot describe.
+    # Each field keeps its number. A placeholder that no filter names stands for a field that Substrait lacks.
     substrait_schema = pa.schema(
         [
             pa.field(field.name, field.type) if _is_in_substrait(field.type) else pa.field(f"\0{number}", pa.int8())
@@ -258,7 +258,7 @@ def _substrait(predicate: pc.Expression, schema: pa.Schema) -> bytes | None:
 
 @lru_cache(maxsize=1024)
 def _is_in_substrait(type_: pa.DataType) -> bool:
-    """Return whether filters of columns of this type mean the same to Lance."""
+    """Return whether Lance understands filters on columns of this type in the same way."""
     of_time = pa.types.is_timestamp(type_) and type_.unit != "ns"
     plain = pa.types.is_integer(type_) or pa.types.is_float32(type_) or pa.types.is_float64(type_)
     return bool(

@@ -1,4 +1,4 @@
-"""Faults of a Lance table: Lance's words about them, files that are gone or of another size, lists of deleted rows."""
+"""Faults of a Lance table: Lance's errors, missing files, files of another size, and damaged lists of deleted rows."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from ..storage.folder import Folder
 RESTORE: Final = "Restore the file, or the table from a copy."
 """The hint for a missing or damaged file."""
 DELETIONS: Final = "_deletions"
-"""The folder with the lists of deleted rows."""
+"""The folder of the lists of deleted rows."""
 _BUILT_AT: Final = re.compile(r", \S+\.rs:\d+:\d+.*", re.DOTALL)
 
 
 def shortened(error: BaseException) -> str:
-    """Return the first line of an error of Lance's, without its place in Lance's source."""
+    """Return the first line of a Lance error, without the position in Lance's source."""
     return _BUILT_AT.sub("", next(iter(str(error).splitlines()), "") or type(error).__name__)[:500]
 
 
 def is_conflict(error: BaseException | None) -> bool:
-    """Return whether an error of Lance's says that a change conflicts with a commit of others."""
+    """Return whether a Lance error says that a change conflicts with a commit of others."""
     return isinstance(error, OSError) and any(
         word in str(error).lower() for word in ("conflict", "preempted", "concurrent transaction", "concurrent writers")
     )
 
 
 def missing_files(place: Location, name: str, dataset: Any, beside: Collection[str] = ()) -> list[ReadError]:
-    """Return the faults of the files that a version of a table needs, by listings of their folders.
+    """Return an error for each missing or changed file that a version of a table needs, by listing its folders.
 
-    ``beside`` are files of its indexes and large blobs, which have to be there, too.
+    ``beside`` are files of the version's indexes and large blobs, which must also exist.
     """
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     sizes = {f"data/{name}": size for name, size in _sizes_of(place / "data").items()}
@@ -74,12 +74,12 @@ def _sizes_of(folder: Location) -> dict[str, int]:
 
 
 def check_deletion_file(place: Location, rows: int) -> None:
-    """Raise ``ReadError`` unless a list of deleted rows has this number of rows; a good file is read once."""
+    """Raise ``ReadError`` unless a list of deleted rows has this number of rows. A good file is read only once."""
     _check_deletion_file(place, rows, _state_of(place))
 
 
 def _state_of(place: Location) -> tuple[int, int] | None:
-    """The size and the time of a local file; None for an object, or a file that is gone."""
+    """Return the size and the modification time of a local file; None for an object or a missing file."""
     try:
         status = place.stat() if isinstance(place, Path) else None
     except OSError:
@@ -89,7 +89,7 @@ def _state_of(place: Location) -> tuple[int, int] | None:
 
 @lru_cache(4096)
 def _check_deletion_file(place: Location, rows: int, _state: tuple[int, int] | None) -> None:
-    """Raise ``ReadError`` unless a file has this number of rows; a good one is read once."""
+    """Raise ``ReadError`` unless a file has this number of rows. A good file is read only once."""
     try:
         data = Folder.at(place.parent).get(place.name)
         check_file(data)
@@ -99,7 +99,7 @@ def _check_deletion_file(place: Location, rows: int, _state: tuple[int, int] | N
         if table.schema.types != [pa.uint32()] or table.num_rows != rows:
             raise ValueError(f"it has {table.num_rows:,} rows of {table.schema.types}, not {rows:,} of uint32")
     except FileNotFoundError:
-        return  # Lance says so
+        return  # Lance reports it
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = f"a list of deleted rows is damaged: {error}"
         raise ReadError(reason, path=str(place), hint=RESTORE) from error

@@ -1,15 +1,15 @@
-"""Digests of the files of a Lance table, which are written beside each version that is committed here.
+"""Digests of a Lance table's files, which are written with each version that is committed here.
 
 ::
 
     table.lance/
-      _digests/<version>.json          the files that a version has added, each with its size and XXH3-128
-      _digests/<version>-<token>.json  those of all versions up to that one, joined by a cleanup
+      _digests/<version>.json          the files that a version added, each with its size and XXH3-128
+      _digests/<version>-<token>.json  the files of all versions up to that one, joined by a cleanup
 
-The files are the version's manifest and transaction, files of rows, lists of deleted rows, files of indexes, and blobs
-beside the rows. Lance never changes a written file, and never reuses a name. So one digest serves all
-versions, a commit reads only the files that it added, and the next cleanup drops digests of removed files. The first
-line of a file of digests is a digest of its other lines. Beside the digests are the authors of versions, by number.
+The files are the version's manifest and transaction, files of rows, lists of deleted rows, index files, and separate
+files of blobs. Lance never changes a written file, and never reuses a name. So one digest serves all versions, a commit
+reads only the files that it added, and the next cleanup drops digests of removed files. The first line of a digest file
+is a digest of its other lines. A digest file also has the authors of versions, by number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .rows import is_blob
 OF_A_VERSION: Final = ("_versions/", "_transactions/")
 """The folders with separate files for each version."""
 NUMBERS: Final = 2**64 - 1
-"""The sum of a version's number and the number in the name of its file."""
+"""The sum of a version's number and the number in its manifest's name."""
 
 _FOLDER: Final = "_digests"
 _NAME: Final = re.compile(r"(\d{20})(-[0-9a-f]{8})?\.json")
@@ -52,7 +52,7 @@ _MOST_TRIES: Final = 5
 
 
 class FileDigest(NamedTuple):
-    """The size and the digest of a file, and the version that has added it."""
+    """The size and the digest of a file, and the version that added it."""
 
     version: int
     size: int
@@ -64,8 +64,8 @@ class TableVerification(Verification):
     """The result of reading all files of a table.
 
     ``chunks`` counts the readable files, ``digests`` the files that match the digest of their commit, and ``rows`` the
-    rows of the newest version, ``version``. ``undigested`` are the files without a digest, sorted: all files of the
-    newest version, and the manifests of the others.
+    rows of the newest version, ``version``. ``undigested`` are the files without a digest, sorted, among the newest
+    version's files and the other versions' manifests.
     """
 
     version: int = 0
@@ -73,7 +73,7 @@ class TableVerification(Verification):
 
     @classmethod
     def of(cls, findings: Findings, version: int = 0, undigested: Iterable[str] = ()) -> TableVerification:
-        """Return the result for some findings."""
+        """Return the result of findings."""
         verification = findings.verification()
         files = tuple(sorted(undigested))
         return cls(
@@ -88,9 +88,9 @@ class TableVerification(Verification):
 
 
 class FileDigests:
-    """The digests of the files of a table at a place, which errors call by its ``name``.
+    """The digests of the files of a table at a place. Errors call the table ``name``.
 
-    Raises ``OSError`` or ``ReadError`` where they cannot be read.
+    Raises ``OSError`` or ``ReadError`` if digests cannot be read.
     """
 
     def __init__(self, place: Location, name: str) -> None:
@@ -99,10 +99,10 @@ class FileDigests:
         self._folder = Folder.at(place / _FOLDER)
 
     def keep(self, dataset: Any, existing: Mapping[str, FileDigest], base: int | None = None) -> None:
-        """Write the digests of the files that a version has added. Files in ``existing`` are not read again.
+        """Write the digests of the files that a version added. Files in ``existing`` are not read again.
 
-        ``base`` is the version that its writer began with, by default the previous one. A compaction makes a version of
-        its own in between, which adds no rows: it gets its digests, too.
+        ``base`` is the version that the writer started from, by default the previous one. A compaction commits another
+        version in between, which adds no rows: its files get digests, too.
         """
         version = int(dataset.version)
         paths = self._appended_files(dataset, version)
@@ -113,14 +113,14 @@ class FileDigests:
                 added = named.get(number, set()) - named.get(number - 1, set())
                 if added and all(path.startswith(OF_A_VERSION) for path in added):
                     self._keep(number, added, {})
-            # If the previous version is gone, the owner of these files is unknown.
+            # If the previous version is gone, it is unknown which version added these files.
             paths = sorted(named[version] - named.get(version - 1, named[version] if version > 1 else set()))
         self._keep(version, [*paths, *self._blobs_beside(dataset, paths)], existing)
 
     def _keep(self, version: int, paths: Collection[str], existing: Mapping[str, FileDigest]) -> None:
         digests = {path: existing[path] for path in paths if path in existing}
         missing = [path for path in paths if path not in existing]
-        if isinstance(self._place, Path):  # whose files are in memory still
+        if isinstance(self._place, Path):  # its files are still in memory
             digests |= {path: digest for path in missing if (digest := self.digest_of(path)) is not None}
         else:
             with ThreadPoolExecutor(_AT_ONCE, "chunkmill-digests") as threads:
@@ -131,15 +131,15 @@ class FileDigests:
         self._write(f"{version:020}.json", entries, {} if name is None else {version: name})
 
     def _appended_files(self, dataset: Any, version: int) -> list[str] | None:
-        """Return the files that an append has added, or None for most other commits. An append lists them itself.
+        """Return the files that an append lists as added, or None for most other commits.
 
-        A restoration adds none, as each was added by an earlier version.
+        A restoration adds no data files: earlier versions added them.
         """
         import lance
 
         try:
             transaction = dataset.read_transaction(version)
-        except TypeError:  # pylance cannot give that of a compaction with indexes
+        except TypeError:  # pylance cannot read the transaction of a compaction with indexes
             return None
         own = [self.manifest_of(version), f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"]
         if isinstance(transaction.operation, lance.LanceOperation.Restore):
@@ -150,7 +150,7 @@ class FileDigests:
         return own + [f"data/{file.path}" for file in files if not file.base_id]
 
     def _blobs_beside(self, dataset: Any, paths: Iterable[str]) -> Iterator[str]:
-        """Return the files of large blobs, from folders beside the files of their rows."""
+        """Yield the files of large blobs, which are in folders next to the files of their rows."""
         if not any(is_blob(field) for field in dataset.schema):
             return
         for path in paths:
@@ -160,12 +160,12 @@ class FileDigests:
                     yield from [f"{folder}/{name}" for name in Folder.at(self._place / folder).names()]
 
     def of_fragment(self, fragment: Any) -> dict[str, FileDigest]:
-        """The digests of the files of rows of a fragment that was just written."""
+        """Return the digests of the row files of a fragment that was just written."""
         paths = [f"data/{file.path}" for file in fragment.files if not file.base_id]
         return {path: digest for path in paths if (digest := self.digest_of(path)) is not None}
 
     def digest_of(self, path: str) -> FileDigest | None:
-        """Return the size and the digest of a file as it is now, or None if it is gone."""
+        """Return the present size and digest of a file, or None if it is gone."""
         digest, size = xxhash.xxh3_128(), 0
         try:
             for piece in self._pieces(path):
@@ -176,9 +176,9 @@ class FileDigests:
         return FileDigest(0, size, digest.hexdigest())
 
     def compare(self, files: Mapping[str, FileDigest], findings: Findings) -> int:
-        """Compare files with their digests, note the faults, and return the number of unchanged files.
+        """Compare files with their digests, note faults, and return the number of unchanged files.
 
-        Files that are gone are left out.
+        Missing files are left out.
         """
 
         def compared(item: tuple[str, FileDigest]) -> bool:
@@ -199,7 +199,7 @@ class FileDigests:
             return sum(threads.map(compared, files.items()))
 
     def check(self, paths: Collection[str] | None) -> None:
-        """Raise ``ReadError`` if files are not what was written; None: those that each version has of its own."""
+        """Raise ``ReadError`` if files differ from their digests; None: all manifests and transactions."""
         findings = Findings()
         digests = self.all(findings)
         chosen = (path for path in digests if (path.startswith(OF_A_VERSION) if paths is None else path in paths))
@@ -207,7 +207,7 @@ class FileDigests:
         findings.verification().checked()
 
     def check_version(self, version: int) -> None:
-        """Raise ``ReadError`` if the file of a version is not what was written."""
+        """Raise ``ReadError`` if a version's manifest differs from its digest."""
         findings, path = Findings(), self.manifest_of(version)
         digest = self.of_version(version, path)
         if digest is not None:
@@ -215,16 +215,16 @@ class FileDigests:
         findings.verification().checked()
 
     def of_version(self, version: int, path: str) -> FileDigest | None:
-        """Return the digest of a file that a version has added. Raises ``ReadError``."""
+        """Return the digest of a file that a version added, if any. Raises ``ReadError``."""
         findings = Findings()
         digests = self.all(findings, lambda name: name == f"{version:020}.json" or "-" in name)
         findings.verification().checked()
         return digests.get(path)
 
     def all(self, findings: Findings, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, FileDigest]:
-        """Return the digests of all files, or those in files of digests with ``wanted`` names.
+        """Return all digests, or those in digest files with ``wanted`` names.
 
-        A damaged file is left out, and its fault is noted. If a cleanup joins files meanwhile, all are read again.
+        A damaged digest file is noted and left out. If a cleanup joins files meanwhile, all are read again.
         """
         for _ in range(_MOST_TRIES):
             names, own = list(filter(wanted, self._names())), Findings()
@@ -235,7 +235,7 @@ class FileDigests:
         return digests
 
     def join(self) -> None:
-        """Join all files of digests, without digests of removed files. Damaged ones stay; drafts are deleted."""
+        """Join all digest files, and drop digests of removed files. Damaged digest files stay; drafts are deleted."""
         findings = Findings()
         with suppress(FileNotFoundError):
             self._folder.delete([name for name in self._folder.names() if name.endswith(OPEN_SUFFIX)])
@@ -253,7 +253,7 @@ class FileDigests:
         self._folder.delete(whole)
 
     def authors(self, names: Sequence[str] | None = None) -> dict[int, str]:
-        """Return who has made versions, by their numbers, as far as files of digests say it; damaged ones do not."""
+        """Return the authors of versions, by number, from the undamaged digest files."""
         authors: dict[int, str] = {}
         for name in self._names() if names is None else names:
             with suppress(ReadError):
@@ -262,17 +262,17 @@ class FileDigests:
         return authors
 
     def manifest_of(self, version: int) -> str:
-        """Return the path of a version's file. In old tables its name counts up, in others it counts down."""
+        """Return the path of a version's manifest. Its name counts up in old tables, and down in others."""
         names = (f"_versions/{NUMBERS - version:020}.manifest", f"_versions/{version}.manifest")
         return next((name for name in names if Folder.at(self._place).exists(name)), names[0])
 
     def manifests(self) -> dict[str, int]:
-        """Return the files of the existing versions, and their numbers."""
+        """Return the manifests of the existing versions, each with the version's number."""
         names = (name for name in Folder.at(self._place / "_versions").names() if name.endswith(".manifest"))
         return {f"_versions/{name}": number for name in names if (number := _number_of(name)) is not None}
 
     def _present(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths at which a file exists, by one listing of each folder."""
+        """Return the paths that exist, by one listing per folder."""
         of_folder: dict[str, list[str]] = {}
         for path in paths:
             of_folder.setdefault(path.rpartition("/")[0], []).append(path)
@@ -290,7 +290,7 @@ class FileDigests:
             return []
 
     def _read_all(self, names: Sequence[str], findings: Findings) -> tuple[dict[str, FileDigest], bool]:
-        """Return the digests in whole files and whether one is gone; note the faults of others."""
+        """Return the digests in undamaged digest files, and whether one is gone; note the faults of damaged ones."""
 
         def read(name: str) -> dict[str, FileDigest] | None:
             try:
@@ -315,7 +315,7 @@ class FileDigests:
         return None if body is None else body["files"]
 
     def _body(self, name: str) -> dict[str, Any] | None:
-        """Return what a file of digests holds, or None if it is gone. Raises ``ReadError``."""
+        """Return the content of a digest file, or None if it is gone. Raises ``ReadError``."""
         try:
             digest, _, body = self._folder.get(name).partition(b"\n")
             if digest.decode("ascii", "replace") != xxhash.xxh3_128_hexdigest(body):
@@ -337,7 +337,7 @@ class FileDigests:
         body = json.dumps({"files": files, "authors": authors}).encode()
         data = xxhash.xxh3_128_hexdigest(body).encode() + b"\n" + body
         self._folder.make()
-        # Lance syncs nothing either: where power is lost, the files that the digests are of may be gone as well.
+        # Lance does not sync either: if power fails, the digested files may be lost, too.
         self._folder.replace(name, data, "lance.digests", durable=False)
 
     def _pieces(self, path: str) -> Iterator[bytes]:
@@ -348,12 +348,12 @@ class FileDigests:
                     yield piece
             return
         folder = Folder.at(self._place)
-        for offset in range(0, folder.size(path), _PIECE_BYTES):  # a store refuses to read behind the end
+        for offset in range(0, folder.size(path), _PIECE_BYTES):  # a store refuses to read beyond the end
             yield folder.get_range(path, offset, _PIECE_BYTES)
 
 
 def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
-    """Return the paths of the files of each version from ``first`` on, without files outside of the table's folder."""
+    """Return the paths of each version's files from ``first`` on, except files outside the table's folder."""
     files = dataset.tracked_files(min_version=first).read_all()
     columns = (files[name].to_pylist() for name in ("version", "base_uri", "path"))
     rows = list(zip(*columns, strict=True))
@@ -366,16 +366,16 @@ def files_of_versions(dataset: Any, first: int) -> dict[int, set[str]]:
 
 
 def known_digests(written: Iterable[str]) -> dict[str, FileDigest]:
-    """Return the digests that tasks have computed of their files, from their reports on fragments."""
+    """Return the digests that tasks computed for their files, from their reports on fragments."""
     groups = (json.loads(text).get("digests", {}) for text in written)
     return {path: FileDigest(*digest) for group in groups for path, digest in group.items()}
 
 
 def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], Any]) -> TableVerification:
-    """Read all files of a table, and compare them with the digests that commits have written.
+    """Read all files of a table, and compare them with the digests that commits wrote.
 
-    The files of the newest version must exist, and those of earlier versions must be unchanged. Rows of the newest
-    version in files without a digest, as other programs write them, are read. ``opened`` opens a version.
+    The files of the newest version must exist, and files of earlier versions must be unchanged. Files of the newest
+    version without a digest, such as those of other programs, are read row by row. ``opened`` opens a version.
     """
     findings = Findings()
     try:
@@ -392,11 +392,11 @@ def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], An
     newest = max(manifests, key=manifests.__getitem__)
     undigested = {path for path in manifests if path not in written}
     wrong = {error.path for error in findings.verification().faults}
-    if str(place.location / newest) not in wrong:  # what Lance makes of a damaged one is anybody's guess
+    if str(place.location / newest) not in wrong:  # a damaged one has undefined effects in Lance
         try:
             with place.reading():
                 dataset = opened(manifests[newest])
-        except ReadError as error:  # which says more than what is wrong with each of its files
+        except ReadError as error:  # more informative than the faults of its files
             if error.transient:
                 raise
             return TableVerification(faults=(error,), version=manifests[newest])
@@ -408,12 +408,12 @@ def verified(place: LancePlace, digests: FileDigests, opened: Callable[[int], An
 def _verify_newest(
     place: LancePlace, dataset: Any, digests: Mapping[str, FileDigest], wrong: Set[str | None], findings: Findings
 ) -> set[str]:
-    """Verify that all files of the newest version exist, read rows without digests, and return their files."""
+    """Verify that all files of the newest version exist, read files without digests, and return their paths."""
     with place.reading():
         version = int(dataset.version)
         named = files_of_versions(dataset, version)[version]
         folders = {f"_indices/{part.uuid}" for index in dataset.describe_indices() for part in index.segments}
-        folders |= {path.removesuffix(".lance") for path in named}  # of large blobs
+        folders |= {path.removesuffix(".lance") for path in named}  # folders of large blobs
         beside = [path for path in digests if path.rpartition("/")[0] in folders]
         faults = missing_files(place.location, place.title, dataset, beside)
     for error in faults:
@@ -429,7 +429,7 @@ def _verify_newest(
 
 
 def files_of(fragment: Any) -> list[str]:
-    """Return the files of a fragment, by their paths, but for those outside of the table's folder."""
+    """Return the paths of a fragment's files, except those outside the table's folder."""
     files = [f"data/{file.path}" for file in fragment.files if not file.base_id]
     deletions = fragment.deletion_file
     return files if deletions is None or deletions.base_id else [*files, deletions.path(fragment.id)]

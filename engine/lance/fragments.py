@@ -1,4 +1,4 @@
-"""A version of a Lance table by its fragments, and files that get some columns of one."""
+"""A version of a Lance table by fragments, and new files for some columns of a fragment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFFSET: Final = "chunkmill:offset"
 _ADDRESS: Final = "_rowaddr"
 _ROW_BITS: Final = 32
 _READ_BYTES: Final = 32 << 20
-"""Bytes that Lance reads ahead: with its own 2 GiB, a worker of 1 GiB dies on large rows."""
+"""Bytes that Lance reads ahead: with its default, 2 GiB, a worker with 1 GiB dies on large rows."""
 _BATCHES_AHEAD: Final = 2
 _FEW_ROWS: Final = 16
 
@@ -42,7 +42,7 @@ class Fragment:
     deletions: str = ""
 
     def files_of(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The files of some columns, in their order; an empty name for a column without a file."""
+        """Return the files of some columns, in the order of the columns; an empty name for a column without a file."""
         return tuple(self.files.get(column, "") for column in columns)
 
 
@@ -56,7 +56,7 @@ class FragmentReader:
         self._outer = outer_columns(dataset.schema)
 
     def _check_blobs(self, texts: Iterable[str | None], fragments: Sequence[int] | None = None) -> None:
-        """Raise ``ForeignFileError`` if the SQL, or names of columns, may read blobs that are not allowed."""
+        """Raise ``ForeignFileError`` if SQL or column names may read blobs that are not allowed."""
         if self._outer:
             said = " ".join(text for text in texts if text is not None).lower()
             outer = [name for name in self._outer if name.lower() in said]
@@ -74,7 +74,7 @@ class FragmentReader:
 
     @cached_property
     def fragments(self) -> list[Fragment]:
-        """All fragments, in order."""
+        """All fragments of the version, in order."""
         with self._table.reading():
             fields = [(field.name(), frozenset(_ids(field))) for field in self._dataset.lance_schema.fields()]
             fragments = []
@@ -106,12 +106,12 @@ class FragmentReader:
             }
 
     def field_ids(self, columns: Iterable[str]) -> tuple[int, ...]:
-        """Return Lance's numbers of columns. Earlier columns with the same names have other numbers."""
+        """Return Lance's field ids of columns. Earlier columns with the same names have other ids."""
         ids = {field.name(): field.id() for field in self._dataset.lance_schema.fields()}
         return tuple(ids.get(column, -1) for column in columns)
 
     def count(self, fragment: Fragment, where: str | None = None) -> int:
-        """The number of rows of a fragment in which ``where`` is true.
+        """Return the number of a fragment's rows in which ``where`` is true.
 
         Raises ``UsageError`` for an invalid condition.
         """
@@ -121,14 +121,14 @@ class FragmentReader:
             return int(self._dataset.get_fragment(fragment.id).count_rows(f"({where})"))
 
     def counts(self, fragments: Sequence[Fragment], conditions: Sequence[str | None]) -> list[int]:
-        """Return the number of matching rows of each fragment, by a condition for each; None: all rows.
+        """Return the number of matching rows in each fragment; ``conditions`` has one per fragment (None: all rows).
 
-        One scan reads all fragments with the same condition, in a fifth of the time of :meth:`count` for each.
+        One scan reads all fragments with the same condition, in a fifth of the time of :meth:`count` per fragment.
         """
         counts: dict[tuple[int, str], int] = {}
         for condition in {sql: None for sql in conditions if sql is not None}:
             first, *rest = (fragment for fragment, own in zip(fragments, conditions, strict=True) if own == condition)
-            counts[first.id, condition] = self.count(first, condition)  # which says what is wrong with a condition
+            counts[first.id, condition] = self.count(first, condition)  # raises for an invalid condition
             if not rest:
                 continue
             for batch in self.expressed(
@@ -143,7 +143,7 @@ class FragmentReader:
         ]
 
     def count_all(self, where: str | None = None) -> int:
-        """The number of rows in which ``where`` is true. Raises ``UsageError`` for an invalid condition."""
+        """Return the number of rows in which ``where`` is true. Raises ``UsageError`` for an invalid condition."""
         with self._table.reading(), translate_sql_errors(self, where=where):
             return int(self._dataset.count_rows(None if where is None else f"({where})"))
 
@@ -162,7 +162,7 @@ class FragmentReader:
         rows: int,
         size: int,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows in which ``where`` is true, in order: their ``OFFSET``, and some columns, blobs as bytes.
+        """Yield the rows in which ``where`` is true, in order: their ``OFFSET``, and some columns, with blobs as bytes.
 
         ``columns`` may map names to SQL. ``span`` is the first offset and the one after the last. Batches have at most
         ``rows`` rows and about as many bytes as ``size``.
@@ -192,7 +192,7 @@ class FragmentReader:
     def stored(
         self, fragment: Fragment, columns: Sequence[str], span: tuple[int, int], *, size: int
     ) -> Iterator[pa.RecordBatch]:
-        """The values of columns in the rows of a span, including deleted rows."""
+        """Yield the values of columns in the rows of a span, including deleted rows."""
         with self._table.reading():
             self._check_blobs(columns, [fragment.id])
             for batch in self._dataset.scanner(
@@ -212,10 +212,10 @@ class FragmentReader:
                 yield batch.select(list(columns))
 
     def _rows_of(self, size: int, fragment: Fragment, columns: list[str] | dict[str, str], first: int) -> int:
-        """Return how many rows of some columns have about so many bytes, by their types or by a sample.
+        """Return how many rows of some columns have about ``size`` bytes, according to their types or a sample.
 
-        With ``batch_size_bytes``, Lance cuts batches out of larger ones: it read 7,500 blobs of 64 kB in 1 s, and in
-        batches of 64 rows in 0.13 s (bench_computed.py).
+        With ``batch_size_bytes`` alone, Lance cuts larger batches: it read 7,500 blobs of 64 kB in 1 s, but in batches
+        of 64 rows in 0.13 s (bench_computed.py).
         """
         width = None if isinstance(columns, dict) else _width_of(self.schema.field(column).type for column in columns)
         if width is None:
@@ -241,7 +241,7 @@ class FragmentReader:
         rows: int | None = None,
         size: int = _READ_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """The values of SQL expressions, by their names, in the rows in which ``where`` is true, in order.
+        """Yield the values of named SQL expressions in the rows in which ``where`` is true, in order.
 
         ``_rowid`` and ``_rowaddr`` are columns, too. ``fragments`` are the numbers of the fragments to read. Batches
         have at most ``rows`` rows. Raises ``UsageError`` for invalid SQL on this table.
@@ -277,7 +277,7 @@ class FragmentReader:
         return ColumnFile(self._table, name, schema, self._dataset.data_storage_version)
 
     def scanned(self, columns: Mapping[str, str], where: str | None, **options: Any) -> pa.Table:
-        """Return the rows of a scan by Lance. Errors about SQL become ``UsageError``."""
+        """Return the rows of a Lance scan. Errors about SQL become ``UsageError``."""
         with self._table.reading(), translate_sql_errors(self, *columns.values(), where=where):
             self._check_blobs([*columns.values(), where])
             scanner = self._dataset.scanner(columns=dict(columns), filter=where, blob_handling="all_binary", **options)
@@ -285,7 +285,7 @@ class FragmentReader:
 
 
 class ColumnFile:
-    """A file with some columns of a fragment, while it is written. No version names it."""
+    """A file with some columns of a fragment that is being written. No version names it yet."""
 
     def __init__(self, table: LancePlace, name: str, schema: pa.Schema, version: str) -> None:
         from lance.file import LanceFileWriter
@@ -326,7 +326,7 @@ def fragments_of(written: Sequence[str]) -> list[Any]:
 
 
 def _width_of(types: Iterable[pa.DataType]) -> int | None:
-    """Return the bytes that a row of such columns has, or None if that depends on the row."""
+    """Return the bytes per row of columns of these types, or None if rows differ in size."""
     bits = 0
     for type_ in types:
         try:
@@ -343,7 +343,7 @@ def _ids(field: Any) -> Iterator[int]:
 
 
 def _with_offsets(batch: pa.RecordBatch, columns: Collection[str], base: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batch with the offsets of its rows, in pieces of at most so many rows."""
+    """Yield the batch with the offsets of its rows, in pieces of at most ``rows`` rows."""
     addresses = batch.column(_ADDRESS).to_numpy(zero_copy_only=False)
     offsets = pa.array((addresses - np.uint64(base)).astype(np.uint32))
     made = pa.RecordBatch.from_arrays([offsets, *(batch.column(name) for name in columns)], [OFFSET, *columns])

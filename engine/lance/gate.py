@@ -1,8 +1,8 @@
-"""The gate that each Lance table passes when it is registered, opened and read: its files are in allowed places.
+"""The gate that each Lance table passes when it is registered, opened and read: its files must be in allowed places.
 
-A table's manifest may name other folders than the table's own (``base_paths``, as a shallow clone and a branch have), a
-folder may have links, and the rows of a column of blobs may name files by their URLs. The maker of a
-table decides about that, so a foreign table could expose any file that this process can read.
+A table's manifest may name folders outside the table (``base_paths``, in shallow clones and branches), a folder may
+have links, and the rows of a blob column may name files by URL. The table's author controls all of these, so a foreign
+table could expose any file that this process can read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .rows import is_blob
 _WITH_FILES: Final = ("data", "_deletions", "_indices", "_refs")
 _BRANCHES: Final = "_refs/branches"
 _STORED: Final = 2
-"""The largest kind of a blob whose bytes are in the table: in the file of its row, or beside it. The next is a URL."""
+"""The largest kind of blobs that are in the table: in the row's file, or in a file beside it. The next is a URL."""
 _SETTLED_NS: Final = 1_000_000_000
-"""A folder's time is coarse: after this long, a later change is sure to give it another one."""
+"""Folder times are coarse: after this time, a later change is certain to change the folder's time."""
 _MOST_KEPT: Final = 65_536
 _ROWS_OF_A_BATCH: Final = 1 << 17
 _LONGEST_SHOWN: Final = 200
@@ -39,11 +39,11 @@ _HINT: Final = (
 )
 
 FolderState = tuple[str, int, int]
-"""A folder, its inode, and the time of its last change."""
+"""A folder, its inode, and its last change time."""
 
 
 class _Links(NamedTuple):
-    """The links in the folders of a table, and the state of the folders at that time."""
+    """The links in a table's folders, and the state of the folders when they were listed."""
 
     links: tuple[str, ...]
     folders: tuple[FolderState, ...]
@@ -56,7 +56,7 @@ class _Links(NamedTuple):
         while todo:
             here = todo.pop()
             try:
-                status = os.stat(here)  # noqa: PTH116 (strings, of which there may be thousands)
+                status = os.stat(here)  # noqa: PTH116 (there may be thousands of strings)
                 folders.append((here, status.st_ino, status.st_ctime_ns))
                 with os.scandir(here) as entries:
                     for entry in entries:
@@ -67,7 +67,7 @@ class _Links(NamedTuple):
                         elif entry.is_dir():
                             todo.append(entry.path)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # it has gone meanwhile
+                continue  # it was removed meanwhile
         return cls(tuple(links), tuple(folders))
 
     def is_as_it_was(self) -> bool:
@@ -81,9 +81,9 @@ class _Links(NamedTuple):
 
 @dataclass(frozen=True)
 class Gate:
-    """The places, besides a table's own folder, that the table's files may be in. The object can be pickled.
+    """The places outside a table's own folder in which it may have files. The object can be pickled.
 
-    It caches the checked folders and files of tables. A check reads the times of change of a few folders, and takes
+    It caches which folders and files of tables were checked. A check reads the change times of a few folders, and takes
     0.06 ms.
 
     Parameters
@@ -110,7 +110,7 @@ class Gate:
 
     @classmethod
     def of(cls, allow: Collection[str] | Gate, *folders: str) -> Gate:
-        """The gate of a user who allows some folders, in addition to the user's own folders."""
+        """Return the gate of a user who allows ``allow`` in addition to the user's own folders."""
         if isinstance(allow, Gate):
             return allow
         if isinstance(allow, str):
@@ -119,7 +119,7 @@ class Gate:
         return cls((*folders, *allowed), blobs=allowed)
 
     def check_source(self, source: Location, view: Location, name: str) -> None:
-        """Raise ``ForeignFileError`` if the source of a view is a table that is not allowed."""
+        """Raise ``ForeignFileError`` if a view's source is a table that is not allowed."""
         real = true_place(source)
         if not self.has_views_of_others and not self._is_allowed(real, true_place(view.parent)):
             raise _refusal(view, name, "its source is a table outside the allowed folders", str(source))
@@ -127,7 +127,7 @@ class Gate:
     def admit(self, place: Location, name: str, dataset: Any) -> None:
         """Raise ``ForeignFileError`` unless all files of an opened version are in allowed places.
 
-        Files that blobs name are checked by :meth:`check_blobs`.
+        :meth:`check_blobs` checks the files that blobs name.
         """
         real = os.path.realpath(place) if isinstance(place, Path) else true_place(place)
         own = self._own(place, name, real)
@@ -142,7 +142,7 @@ class Gate:
         """Raise ``ForeignFileError`` if the name of a data file leads out of the table."""
         for fragment in fragments:
             for file in fragment.files:
-                if not _is_name(file._path):  # noqa: SLF001 (``path`` makes an object of each, which takes 40 times as long)
+                if not _is_name(file._path):  # noqa: SLF001 (``path`` creates an object per file, 40 times as slow)
                     raise _refusal(place, name, "its manifest names a file outside it", file._path)  # noqa: SLF001
 
     def check_blobs(
@@ -150,7 +150,7 @@ class Gate:
     ) -> None:
         """Raise ``ForeignFileError`` if rows of blob columns name files that are not allowed.
 
-        The rows of a file, including deleted ones, are checked once. ``fragments`` are numbers; None: all.
+        The rows of a file, including deleted ones, are checked once. ``fragments`` are numbers of fragments; None: all.
         """
         if not columns:
             return
@@ -181,7 +181,7 @@ class Gate:
 
     @cached_property
     def _written_roots(self) -> tuple[str, ...]:
-        """The folders as they are written, and where their links lead."""
+        """The folders as given, and with links resolved."""
         return (*map(os.path.normpath, self.folders or ()), *self._roots)
 
     @cached_property
@@ -193,7 +193,7 @@ class Gate:
         return tuple(map(true_place, self.blobs))
 
     def _own(self, place: Location, name: str, real: str) -> str:
-        """Return the real folder of the table; for a branch, that of the whole table."""
+        """Return the real folder of the table; for a branch, the folder of the whole table."""
         if self._written_roots:
             written = os.path.normpath(place)
             is_inside = any(is_below(written, root) for root in self._written_roots)
@@ -210,7 +210,7 @@ class Gate:
         return self.folders is None or any(is_below(real, root) for root in self._roots)
 
     def _check_links(self, place: Path, name: str, root: str, own: str, version: int) -> None:
-        """Raise ``ForeignFileError`` if a link in a table's folder leads where nothing is allowed."""
+        """Raise ``ForeignFileError`` if a link in a table's folder leads to a place that is not allowed."""
         begun = time.time_ns()
         entry = self._links.get(root)
         if entry is None or not entry.is_as_it_was():
@@ -227,7 +227,7 @@ class Gate:
 
 
 def outer_columns(schema: pa.Schema) -> list[str]:
-    """The columns of a schema of Lance's whose rows may name files: blobs, or with blobs in them."""
+    """Return the columns of a Lance schema whose rows may name files: blobs, and types that contain blobs."""
     return [field.name for field in schema if _may_be_outer(field)]
 
 
@@ -239,7 +239,7 @@ def _may_be_outer(field: pa.Field) -> bool:
 
 
 def _outer_blobs(dataset: Any, columns: Sequence[str], fragments: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """Yield the URLs of blobs outside the table, each once a batch, and the number of their folder."""
+    """Yield the URLs of blobs outside the table, each once per batch, with the number of its base folder."""
     batches = dataset.scanner(
         columns=list(columns),
         fragments=[dataset.get_fragment(id_) for id_ in fragments],
@@ -259,7 +259,7 @@ def _outer_blobs(dataset: Any, columns: Sequence[str], fragments: Sequence[int])
 
 
 def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
-    """The arrays of descriptions in an array; older ones name no files, and have no kinds."""
+    """Yield the arrays of blob descriptions in an array. Older descriptions name no files, and are left out."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(array, pa.StructArray):
@@ -274,7 +274,7 @@ def _descriptions(array: pa.Array) -> Iterator[pa.StructArray]:
 
 
 def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[object, ...] | None:
-    """Return the state that identifies the files of a fragment, or None if they have none."""
+    """Return a state that identifies a fragment's files, or None if a file is outside the table or missing."""
     parts: list[object] = [own, *wanted]
     for file in fragment.files:
         if file.base_id is not None:
@@ -282,7 +282,7 @@ def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[o
         state: tuple[int, ...] = (file.file_size_bytes or 0,)
         if not is_url(own):
             try:
-                status = os.stat(f"{own}/data/{file.path}")  # noqa: PTH116 (strings, of which there may be thousands)
+                status = os.stat(f"{own}/data/{file.path}")  # noqa: PTH116 (there may be thousands of strings)
             except OSError:
                 return None
             state = (status.st_ino, status.st_size, status.st_ctime_ns)
@@ -291,14 +291,14 @@ def _state_of_files(own: str, fragment: Any, wanted: tuple[int, ...]) -> tuple[o
 
 
 def _place_of(path: str) -> str | None:
-    """Return the place of a path in a table, links followed, or None if the path is ambiguous."""
+    """Return the place of a path in a table with links resolved, or None if the path is ambiguous."""
     decoded = unquote(unquote(path))
     if ".." in decoded.replace("\\", "/").split("/") or any(ord(letter) < 32 for letter in decoded):
         return None
     if not is_url(path):
         return true_place(path) if path.startswith("/") else None
     if "?" in path or "#" in path or ("%" in path and not path.lower().startswith("file:")):
-        return None  # which Lance and others read in different ways
+        return None  # Lance and others interpret it differently
     try:
         return true_place(path)
     except UsageError:
@@ -306,7 +306,7 @@ def _place_of(path: str) -> str | None:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether ``name`` is a file name, and no path."""
+    """Return whether ``name`` is a file name, and not a path."""
     return bool(name) and not name.startswith(".") and not any(part in name for part in ("/", "\\", "%2"))
 
 

@@ -1,7 +1,6 @@
-"""The history of a Lance table: its versions and tags, the restoration of a version, and what has changed.
+"""The history of a Lance table: its versions and tags, restoring a version, and differences between versions.
 
-Versions and tags are Lance's own, so other programs see the same. Who made a version is written beside the digests of
-its files.
+Versions and tags are Lance's own, so other programs see the same. The author of a version is in its digest file.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VERSIONS: Final = pa.schema(
         pa.field("bytes", pa.int64()),
     ]
 )
-"""The columns of a table's list of versions."""
+"""The columns of the list of a table's versions."""
 _OPERATIONS: Final = {
     "CreateIndex": "index",
     "DataReplacement": "fill_columns",
@@ -40,14 +39,14 @@ _OPERATIONS: Final = {
     "Rewrite": "compact",
     "UpdateConfig": "describe",
 }
-"""The operations of Lance whose own names would not tell, as :meth:`TableHistory.table` names them."""
+"""Plainer names for some of Lance's operations, for :meth:`TableHistory.table`."""
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class TableHistory:
-    """All versions of a table, even if ``table`` reads one version.
+    """All versions of a table, even if ``table`` reads a single one.
 
-    Raises the errors of :class:`LanceTable`. Changes raise ``UsageError`` if ``table`` reads one version.
+    Raises the errors of :class:`LanceTable`. Changes raise ``UsageError`` if ``table`` reads a single version.
     """
 
     def __init__(self, table: LanceTable) -> None:
@@ -59,7 +58,7 @@ class TableHistory:
             pass
 
     def table(self) -> pa.Table:
-        """One row for each existing version, oldest first, in the columns :data:`VERSIONS`."""
+        """Return one row for each existing version, oldest first, with the columns :data:`VERSIONS`."""
         with self._table.reading():
             dataset = self._table.open()
             tags = self._tags_of(dataset)
@@ -90,7 +89,7 @@ class TableHistory:
             return self._tags_of(self._table.open())
 
     def number(self, point: VersionPoint | None) -> int:
-        """The number of the version at a point; None: the newest. See :func:`number_at`."""
+        """Return the number of the version at a point (None: the newest). See :func:`number_at`."""
         with self._table.reading():
             dataset = self._table.open()
             if point is None:
@@ -125,7 +124,7 @@ class TableHistory:
                 raise AlreadyExistsError(text, path=self._table.place, hint="Choose another name.") from None
         try:
             self._table.at(number)
-        except NotFoundError:  # a cleanup has removed it meanwhile
+        except NotFoundError:  # a cleanup removed it meanwhile
             self.untag(name)
             raise
         return number
@@ -139,7 +138,7 @@ class TableHistory:
             dataset.tags.delete(name)
 
     def restore(self, point: VersionPoint) -> int:
-        """Restore the rows and columns of a version by one commit, and return the newest version's number.
+        """Restore the rows and columns of a version in one commit, and return the newest version's number.
 
         Nothing is committed if it is already the newest version. Raises ``NotFoundError`` if there is no such version.
         """
@@ -171,11 +170,11 @@ class TableHistory:
     def difference(
         self, before: VersionPoint, after: VersionPoint | None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows that differ between two versions: the kind of change, their ids, and columns.
+        """Return the rows that differ between two versions: the kind of change, the row id, and columns.
 
         Added and changed rows have the values of ``after``, by default the newest version; removed rows have the values
         of ``before``. A column that a version lacks is null. Raises ``UnsupportedCallError`` if the table has no stable
-        row ids, ``UsageError`` for a column that neither version has.
+        row ids, and ``UsageError`` for a column that neither version has.
         """
         old = self._table.at(self.number(before))
         new = self._given.at() if after is None else self._table.at(self.number(after))
@@ -206,7 +205,7 @@ class TableHistory:
 
 
 class TableVersions:
-    """The methods of a table for its versions and tags, which are those of Lance."""
+    """The methods of a table for its versions and tags, which are Lance's own."""
 
     _history: Callable[[], TableHistory]
 
@@ -234,7 +233,7 @@ class TableVersions:
         version
             A number, another tag, or a time, as for :meth:`at`; by default the newest.
         move
-            Move the tag, if it names another version.
+            Whether to move the tag if it names another version.
 
         Raises
         ------
@@ -285,8 +284,8 @@ class TableVersions:
 
         The columns are ``_change`` (``added``, ``changed`` or ``removed``), ``_rowid``, and the table's columns, or
         only ``columns``. Added and changed rows have the values of ``after``, removed rows those of ``before``. With
-        ``columns``, a row has changed if one of these was written. A row that was written again with the same values
-        counts as changed; a compaction changes no rows.
+        ``columns``, a row counts as changed if one of these columns was written, even with the same value. A compaction
+        changes no rows.
 
         Raises
         ------
@@ -299,10 +298,10 @@ class TableVersions:
 
 
 def _operation_of(dataset: Any, number: int) -> tuple[str | None, int | None]:
-    """Return what made a version, and the number of the one that it has restored; None where it is not known."""
+    """Return the operation that made a version, and the number of the version that it restored; None if unknown."""
     try:
         transaction = dataset.read_transaction(number)
-    except (TypeError, OSError, ValueError):  # pylance cannot give that of a compaction with indexes
+    except (TypeError, OSError, ValueError):  # pylance cannot read that of a compaction with indexes
         return None, None
     if transaction is None:
         return None, None
@@ -314,7 +313,7 @@ def _operation_of(dataset: Any, number: int) -> tuple[str | None, int | None]:
 
 
 def _rows(reader: FragmentReader, ids: RowIds, names: Sequence[str], change: str) -> pa.Table:
-    """The rows of some ids, in order: what became of them, their ids, and columns."""
+    """Return the rows with some ids, in order: ``change``, the id, and columns."""
     own = [name for name in names if name in reader.schema.names]
     schema = pa.schema([reader.schema.field(name).with_metadata(None).with_nullable(True) for name in own])
     schema = pa.schema([pa.field(CHANGE, pa.string()), pa.field(ROW_ID, pa.uint64()), *schema])

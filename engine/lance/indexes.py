@@ -1,4 +1,4 @@
-"""Indexes of Lance tables: of user tables' columns, and a table of its own for the elements that a catalog searches."""
+"""Indexes of Lance tables: on user tables' columns, and in separate tables of the elements that a catalog searches."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .place import LancePlace
 from .table import LanceTable
 
 ENTRY: Final = "entry"
-"""The column with the number of the layer that a row came from."""
+"""The column with the number of the row's layer."""
 INSTANCE: Final = "instance"
-"""The column that is searched."""
+"""The column to search."""
 
 _INDEX_NAME: Final = f"{INSTANCE}_idx"
 _FLAT_ROWS: Final = 20_000
-"""Tables of fewer rows are searched row by row: 128 numbers each take 5 ms (2 cores), and nothing is missed."""
+"""Tables with fewer rows are searched row by row: for 128 numbers each, this takes 5 ms (2 cores), and misses none."""
 _PROBES: Final = 32
 _REFINED: Final = 200
-"""Partitions that are looked at, and how many times ``k`` vectors of these are compared as they are."""
+"""How many partitions are searched, and for how many times ``k`` vectors the uncompressed vectors are compared."""
 _OF_INDEXES: Final = ("LanceError(Index)", "already exists", "cannot train")
 
 
@@ -40,7 +40,7 @@ class TextIndex:
     base_tokenizer: str
 
     def check(self) -> None:
-        """Raise ``UsageError`` for a tokenizer that Lance does not have. Indexes one text in memory for it."""
+        """Raise ``UsageError`` for a tokenizer that Lance does not have. To find out, index one text in memory."""
         import lance
 
         check_argument("store_position", self.store_position, bool)
@@ -70,7 +70,7 @@ class TextIndex:
             raise UsageError(f"base_tokenizer={self.base_tokenizer!r}: {shortened(error)}", hint=hint) from None
 
     def found(self, dataset: Any, query: str, condition: str | None) -> pa.Table:
-        """All rows with a word of the query, best first."""
+        """Return all rows with a word of the query, best first."""
         builder = dataset.scanner(
             full_text_query=query,
             filter=condition,
@@ -91,9 +91,9 @@ class VectorIndex:
     partition_rows: int
 
     def make(self, dataset: Any, *, anew: bool) -> None:
-        """Create or replace the index of all rows. Few rows get no index: they are compared one by one.
+        """Create the index of all rows; replace an existing one only with ``anew``. Small tables get none.
 
-        An index trained on some hundred vectors would miss most later ones.
+        They are compared row by row: an index trained on a few hundred vectors would miss most later ones.
         """
         if (not anew and _has_index(dataset)) or dataset.count_rows() < _FLAT_ROWS:
             return
@@ -109,7 +109,7 @@ class VectorIndex:
         )
 
     def found(self, dataset: Any, query: pa.Array, k: int, condition: str | None) -> pa.Table:
-        """The ``k`` rows nearest to the query, nearest first."""
+        """Return the ``k`` rows nearest to the query, nearest first."""
         nearest: dict[str, Any] = {"column": INSTANCE, "q": query, "k": k, "metric": self.metric}
         if dataset.count_rows() < _FLAT_ROWS or not _has_index(dataset):
             nearest["use_index"] = False
@@ -147,7 +147,7 @@ class IndexTable(LancePlace):
         return 1
 
     def written(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[str]:
-        """Write rows into files that no version names yet, and return their description for :meth:`add`."""
+        """Write rows into files that no version names yet, and return their descriptions for :meth:`upkeep`."""
         from lance.fragment import write_fragments
 
         with self.writing():
@@ -165,7 +165,7 @@ class IndexTable(LancePlace):
     def upkeep(
         self, version: int, dead: Sequence[int], added: Sequence[str], index: SearchIndex, *, retrain: bool
     ) -> int:
-        """Remove rows of some layers, add rows of others, update the index, and return the new version.
+        """Remove rows of some layers, add rows of other layers, update the index, and return the new version.
 
         The valid version is the basis, even if a newer one exists. Raises a transient ``WriteError`` if another process
         writes meanwhile.
@@ -203,7 +203,7 @@ class IndexTable(LancePlace):
             return index.found(dataset, *query, f"NOT ({_of(dead)})" if dead else None)  # type: ignore[call-arg]
 
     def statistics(self, version: int) -> str:
-        """Return the figures of the index as JSON; without an index, the number of rows."""
+        """Return the index's statistics as JSON; without an index, the number of rows."""
         with self.reading():
             dataset = self.dataset(version)
             if not _has_index(dataset):
@@ -220,9 +220,9 @@ class IndexTable(LancePlace):
             return int(self.dataset().version)
 
     def clean(self, version: int, age_seconds: float, *, unverified: bool = False) -> None:
-        """Remove data that only versions older than this need; ``version`` is the newest.
+        """Remove data that only versions older than ``age_seconds`` need, if ``version`` is the newest version.
 
-        With ``unverified``, also remove files that no version names: then no other process may write.
+        With ``unverified``, also remove files that no version names. Then no other process may write meanwhile.
         """
         from datetime import timedelta
 
@@ -233,7 +233,7 @@ class IndexTable(LancePlace):
                 dataset.cleanup_old_versions(older_than=age, delete_unverified=unverified)
 
     def _next(self, number: int) -> Any:
-        """The newest version, which is of that number unless others write."""
+        """Return the newest version. Raises if it has another number, because others write."""
         dataset = self.dataset()
         if dataset.version != number:
             raise _disturbed(self.place)
@@ -242,7 +242,7 @@ class IndexTable(LancePlace):
 
 @lru_cache(maxsize=8)
 def _kept(address: str, version: int, options: tuple[tuple[str, str], ...]) -> Any:
-    """Return a version of an index with its partitions in memory. Otherwise each search would read them anew."""
+    """Return a version of an index, cached with its partitions: otherwise each search would read them again."""
     import lance
 
     return lance.dataset(address, version=version, storage_options=dict(options) or None)
@@ -277,7 +277,7 @@ def _disturbed(place: str) -> WriteError:
 
 
 def make_index(table: LanceTable, column: str, kind: str, options: Mapping[str, Any]) -> None:
-    """Create an index of a user table's column: of its vectors for an IVF type, else of its values or words.
+    """Create an index on a user table's column: on its vectors for an IVF type, else on its values or words.
 
     Raises ``UsageError`` for arguments that Lance refuses.
     """
@@ -305,6 +305,6 @@ def _refusals() -> Iterator[None]:
         if is_conflict(error) or (of_lance and not any(word in said for word in _OF_INDEXES)):
             raise
         if isinstance(error, TypeError) and len(error.args) > 1:
-            said = "".join(map(str, error.args))  # Lance's message comes in pieces
+            said = "".join(map(str, error.args))  # Lance splits its message
         said = said.removeprefix("Invalid user input: ").removeprefix("LanceError(Index): ")
         raise UsageError(f"this index cannot be created: {said}") from None

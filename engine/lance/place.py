@@ -1,6 +1,6 @@
 """The place of a Lance table: its versions, its creation in one step, and Lance's errors as our own.
 
-Beside it stands the simplest of tables: one of fixed columns.
+The module also has the simplest table: one with fixed columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SOURCE_LINE: Final = re.compile(r", \S+\.rs:\d+:\d+")
 _S3A: Final = re.compile(r"^s3a://")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PANIC: Final = "PanicException"
-"""What Lance raises, as no ``Exception``, if bytes of a damaged table break an assumption of its code."""
+"""The error (not an ``Exception``) that Lance raises if damaged bytes break an assumption of its code."""
 _ROWS_OF_A_FRAGMENT: Final = 16_384
 
 Failure = Callable[[BaseException], ChunkmillError]
@@ -36,7 +36,7 @@ _CLOSED: Final = Gate()
 
 
 class LancePlace:
-    """A folder, or a prefix of an object store, that may have a Lance table. Creating the object opens nothing.
+    """A folder, or an object store prefix, that may have a Lance table. Creating the object opens nothing.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class LancePlace:
     name
         The name of the table in errors, such as ``the quarantine table``.
     unread, unwritten
-        The hints for a damaged table, and for one that cannot be written.
+        The hints of errors for a damaged table, and for a table that cannot be written.
     gate
-        The allowed places of files outside the table's folder; by default none.
+        The allowed places of files outside the table's folder; by default there are none.
 
     Raises
     ------
@@ -84,8 +84,8 @@ class LancePlace:
     def make(self, schema: pa.Schema, written: Sequence[Any] = (), **options: Any) -> bool:
         """Create the table from fragments written here, unless it exists; return whether it was created.
 
-        If two processes let Lance create a table, the second overwrites the first and its rows. So the version is
-        created in another place, and its file is added by a write that fails if the file exists.
+        If two processes let Lance create a table, the second overwrites the first one's table and rows. So the version
+        is created in another place, and its manifest is then added by a write that fails if the file exists.
         """
         import lance
 
@@ -96,7 +96,7 @@ class LancePlace:
                 lance.LanceDataset.commit(aside, operation, enable_v2_manifest_paths=True, **options)
             else:
                 lance.write_dataset(schema.empty_table(), aside, mode="create", **options)
-            # The version's file comes last: it names the others.
+            # The manifest is last, because it names the other files.
             for folder, files in (("_transactions", "*.txn"), ("_versions", "*.manifest")):
                 into = Folder.at(self.location / folder)
                 into.make()
@@ -141,7 +141,7 @@ class LancePlace:
 
     @property
     def address(self) -> str:
-        """The path or the URL with which Lance opens the table."""
+        """The path or URL by which Lance opens the table."""
         return _S3A.sub("s3://", self.place)
 
     @property
@@ -155,16 +155,16 @@ class LancePlace:
 
     @contextmanager
     def _translated(self, of_store: Callable[[str], AbstractContextManager[None]], failure: Failure) -> Iterator[None]:
-        """Translate Lance's errors to our own; a store's error as ``of_store`` does."""
+        """Translate Lance's errors to our own, and a store's errors by ``of_store``."""
         try:
             yield
         except ChunkmillError as error:
             is_inside = isinstance(error, (ReadError, WriteError)) and str(error.path).startswith(self.place)
             if is_inside and not (error.hint or "").startswith(RESTORE):
-                error.path = self.place  # its files are nothing that a user knows, but those to restore
+                error.path = self.place  # users know only files that they must restore
             raise
         except BaseException as error:
-            is_panic = type(error).__name__ == _PANIC  # as when there are no file handles to begin with
+            is_panic = type(error).__name__ == _PANIC  # such as for too few file handles
             if not is_panic and not isinstance(error, (OSError, RuntimeError, ValueError, pa.ArrowException)):
                 raise
             if self._url is not None and ("Error performing" in str(error) or "Generic " in str(error)):
@@ -186,7 +186,7 @@ class FixedTable(LancePlace):
     """A Lance table with fixed columns, which need not exist. Creating the object opens nothing.
 
     The table has no stable row ids, and no digests of its files. Every change is one commit. Raises ``WriteError`` if
-    the table cannot be written, ``ReadError`` if it is damaged or has other columns than ``schema``.
+    the table cannot be written, and ``ReadError`` if it is damaged or its columns differ from ``schema``.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class FixedTable(LancePlace):
         return dataset
 
     def rows(self, dataset: Any, columns: Collection[str] | None = None) -> pa.Table:
-        """The rows of an opened version: the columns of ``schema``, or some of them."""
+        """Return the rows of an opened version, with all columns of ``schema`` or some of them."""
         with self.reading():
             return dataset.to_table(columns=list(columns or self.schema.names))
 
@@ -225,19 +225,19 @@ class FixedTable(LancePlace):
             lance.write_dataset(rows, self.address, mode="append", storage_options=self.storage_options)
 
     def merge(self, dataset: Any, key: str, rows: pa.Table) -> None:
-        """Replace rows with the same ``key``, and add the others, unless this version is no longer the newest."""
+        """Replace rows with the same ``key``, and add the others, if ``dataset`` is still the newest version."""
         with self.writing():
             merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
             merge.conflict_retries(0).execute(rows)
 
     def delete(self, dataset: Any, key: str, values: Collection[str]) -> None:
-        """Remove the rows whose ``key`` is one of ``values``, unless this version is no longer the newest."""
+        """Remove the rows whose ``key`` is one of ``values``, if ``dataset`` is still the newest version."""
         gone = pa.table({key: pa.array(sorted(values), pa.string())})
         with self.writing():
             dataset.merge_insert(key).when_matched_delete().conflict_retries(0).execute(gone)
 
     def purge(self, key: str, values: Collection[str]) -> None:
-        """Remove the rows whose ``key`` is one of ``values`` from all files of an existing table, and its old versions.
+        """Remove the rows whose ``key`` is one of ``values`` from all files of an existing table; remove old versions.
 
         No other process may write to it meanwhile.
         """
@@ -251,7 +251,7 @@ class FixedTable(LancePlace):
             dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 
     def tidy(self, older_than: timedelta) -> None:
-        """Join small fragments, and remove versions older than this."""
+        """Join small fragments, and remove versions older than ``older_than``."""
         dataset = self.open()
         with self.writing():
             dataset.optimize.compact_files(target_rows_per_fragment=_ROWS_OF_A_FRAGMENT, num_threads=1)

@@ -27,7 +27,7 @@ def rows_of(
 ) -> TableRows | None:
     """Return the rows passed to a call, or None.
 
-    ``schema`` is called if values are given by name. Such rows have all columns, and nulls for missing values; if
+    ``schema`` is called if values are given by name. Such rows have all columns, with nulls for missing ones, or, if
     ``is_whole`` is false, only the named columns.
 
     Raises
@@ -51,14 +51,14 @@ def rows_of(
 
 
 def is_spark_frame(batches: object) -> bool:
-    """Return whether an object is a Spark DataFrame, of any kind of session."""
+    """Return whether an object is a Spark DataFrame of any kind of session."""
     return type(batches).__module__.partition(".")[0] == "pyspark" and hasattr(batches, "toArrow")
 
 
 class TableRows:
     """Rows to be written to a table, with their own columns.
 
-    Rows of a reader are read once. Rows of a list are read again if the table is replaced meanwhile.
+    A reader's rows can be read only once. A list's rows are read again if the table is replaced meanwhile.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class TableRows:
         return not isinstance(self._batches, pa.RecordBatchReader) and not any(b.num_rows for b in self._batches)
 
     def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """Return the rows with all columns of ``schema``, in its order; missing ones are null.
+        """Return the rows with all columns of ``schema``, in its order; missing columns are null.
 
-        Rows in memory are returned as a table: with its known size, Lance merges 100,000 rows in three quarters of the
+        Rows in memory are returned as a table: as its size is known, Lance merges 100,000 rows in three quarters of the
         time.
         """
         self._check_columns(schema)
@@ -91,12 +91,12 @@ class TableRows:
         return pa.Table.from_batches(self._changed(lambda batch: self._completed(batch, schema)), schema)
 
     def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """Return the rows with those columns of ``schema`` that they have, in its order."""
+        """Return the rows with the columns of ``schema`` that they have, in its order."""
         self._check_columns(schema)
         return self.under(pa.schema([field for field in schema if field.name in self._schema.names], schema.metadata))
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """Return the rows with their own columns. A column that the table also has keeps the table's field."""
+        """Return the rows with their own columns. A column that the table has, too, gets the table's field."""
         self._check_names()
         fields = []
         for field in self._schema:
@@ -172,7 +172,7 @@ def _of_batches(batches: Batches) -> TableRows | None:
         return _of_pandas(batches)
     if is_spark_frame(batches):
         return _converted(batches.toArrow())
-    if hasattr(batches, "execute_stream"):  # a DataFrame of DataFusion, whose stream reports our errors
+    if hasattr(batches, "execute_stream"):  # a DataFrame of DataFusion: this stream reports our errors
         stream = (batch.to_pyarrow() for batch in batches.execute_stream())
         return TableRows(batches.schema(), pa.RecordBatchReader.from_batches(batches.schema(), stream))
     if hasattr(batches, "__arrow_c_stream__"):
@@ -210,7 +210,7 @@ def _of_pandas(frame: Any) -> TableRows:
 
 
 def _converted(table: pa.Table) -> TableRows:
-    """Rows of frames that have fewer types than Arrow. Their values are converted if nothing is lost."""
+    """Return rows of a frame with fewer types than Arrow. Values are converted if nothing is lost."""
     return TableRows(table.schema, table.to_batches() or [_empty(table.schema)], converted=True)
 
 
@@ -239,7 +239,7 @@ def _of_named(named: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _column(type_: pa.DataType, value: Any) -> pa.Array:
-    """Return a column's values: those of a sequence, or else the single value. A list without lists is one list."""
+    """Return a column's values: the items of a sequence, or a single value. For lists, a list without lists is one."""
     if isinstance(value, pa.ChunkedArray):
         value = value.combine_chunks()
     if isinstance(value, pa.Array):
@@ -264,9 +264,9 @@ def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     if _has(type_, pa.types.is_integer):
         try:
             own = pa.array(values)
-        except OverflowError:  # of integers that only the wanted type holds
+        except OverflowError:  # for integers that only the wanted type can hold
             return made
-        except pa.ArrowException:  # keys and values of maps, which have no type in common
+        except pa.ArrowException:  # for keys and values of maps, which have no common type
             if made.to_pylist() != list(values):
                 raise
             return made
@@ -291,13 +291,13 @@ def _is_list(type_: pa.DataType) -> bool:
 
 
 def _is_sequence(value: Any, type_: pa.DataType) -> bool:
-    """Return whether a value is one cell with all its items. Pairs in a list are those of one map."""
+    """Return whether a value is a sequence of items in one cell. A pair is not: it is an entry of a map."""
     single = (str, bytes, tuple) if pa.types.is_map(type_) else (str, bytes)
     return isinstance(value, Iterable) and not isinstance(value, single)
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """Return one type for all layouts of the same values: long offsets, views, dictionaries, names of items."""
+    """Return one type for all layouts of the same values: large offsets, views, dictionaries, item names."""
     if pa.types.is_dictionary(type_):
         return _plain(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
@@ -316,24 +316,24 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 INDEX: Final = b"rerun:is_table_index"
-"""The metadata of the fields in the key of a table."""
+"""The metadata key that marks the fields of a table's key."""
 PRIMARY_KEY: Final = b"lance-schema:unenforced-primary-key"
-"""The metadata of the fields in Lance's own key of a table."""
+"""The metadata key that marks the fields of Lance's own table key."""
 
 UNNAMEABLE: Final = frozenset("`\0")
-"""Characters that column names cannot have: the first ends a name in SQL, the second in Arrow's C schemas."""
+"""Characters that column names cannot have: the first ends names in SQL, the second in Arrow's C schemas."""
 
 
 def keys_of(schema: pa.Schema) -> list[str]:
-    """The names of the fields that are the key of a table."""
+    """Return the names of the fields that are a table's key."""
     return [field.name for field in schema if (field.metadata or {}).get(INDEX, b"").lower() == b"true"]
 
 
 def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
-    """Return the schema for Lance, with the key as Lance's, which may not be null.
+    """Return the schema for Lance. If no key field is nullable, the key is also Lance's key.
 
-    Raises ``UsageError`` if there are too many, SQL or Lance could not name a column of the ``table``, Arrow could
-    not read it back, as one that says that it is of another type, or a name, a time zone or metadata are no UTF-8.
+    Raises ``UsageError`` for too many columns, for names or types that SQL or Lance does not support, for columns that
+    Arrow could not read back, and for names, time zones or metadata that are not UTF-8.
     """
     _check(schema, table)
     keys = keys_of(schema)
@@ -348,7 +348,7 @@ def columns_to_write(schema: pa.Schema, table: str) -> pa.Schema:
 
 @contextmanager
 def refused_columns(table: str) -> Iterator[None]:
-    """In the block, Lance's refusal of the columns of a ``table`` becomes ``UsageError``."""
+    """In the block, Lance's error for the columns of a ``table`` becomes ``UsageError``."""
     try:
         yield
     except WriteError as error:
@@ -398,7 +398,7 @@ def _check(schema: pa.Schema, table: str) -> None:
 
 
 def _texts_in(schema: pa.Schema) -> Iterator[bytes]:
-    """Time zones and metadata, at every depth. Raises ``UnicodeDecodeError`` if pyarrow decodes one by itself."""
+    """Yield time zones and metadata at every depth. Raises ``UnicodeDecodeError`` if pyarrow cannot decode one."""
     for key, value in (schema.metadata or {}).items():
         yield key
         yield value
@@ -436,7 +436,7 @@ def is_blob(field: pa.Field) -> bool:
 
 
 def blobs_as_bytes(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with columns of blobs as the type of their bytes. The metadata keep what they are."""
+    """Return a schema in which blob columns have the type of their bytes. Their metadata still marks them as blobs."""
     fields = [
         pa.field(field.name, pa.large_binary(), field.nullable, {**(field.metadata or {}), _MARK: b"true"})
         if is_blob(field)

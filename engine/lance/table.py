@@ -1,8 +1,8 @@
-"""Lance tables: opened, made, written by commits, and their columns changed.
+"""Lance tables: opening, creating, writing by commits, and changing columns.
 
-A commit goes on top of the newest version, and is tried again if others were faster. A column may get a file of its
-own, which has the rows of one fragment, deleted ones among them, in their order. A version takes such files in by
-Lance's data replacement: the other columns' files, the row ids and the addresses of rows stay as they are.
+A commit is based on the newest version, and is retried if others were faster. A column may get a separate file with the
+rows of one fragment in order, including deleted rows. Lance's data replacement adds such files to a version: the other
+columns' files, the row ids and the row addresses stay as they are.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from .place import LancePlace
 from .rows import INDEX, PRIMARY_KEY, blobs_as_bytes, columns_to_write, keys_of, refused_columns
 
 _MOST_OF_ONE_VERSION: Final = 3
-"""Times that others are said to have come first, and did not: the file of a version says that it is another."""
+"""How many times in a row a commit may conflict while the newest version stays the same: its file is damaged then."""
 _MOST_REBASES: Final = 20
 _MOST_MERGES: Final = 10
 _ROWS_OF_A_BATCH: Final = 16_384
 _ROWS_OF_A_FILE: Final = 1 << 20
 _A_SECOND: Final = timedelta(seconds=1)
 _SETTLED_NS: Final = 1_000_000_000
-"""A folder's time is coarse: after this long, a later change is sure to give it another one."""
+"""Folder times are coarse: after this time, a later change is certain to change the folder's time."""
 FileState = tuple[int, int]
 """The inode and the time of a file or folder."""
 
@@ -60,7 +60,7 @@ class RowSource(Protocol):
     """Rows to be written."""
 
     failure: Exception | None
-    """The error of reading them, which Lance reports as text only."""
+    """The error while reading the rows, which Lance reports only as text."""
 
     def under(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
         """Return the rows for a table of this schema.
@@ -70,7 +70,7 @@ class RowSource(Protocol):
         ...
 
     def among(self, schema: pa.Schema) -> pa.RecordBatchReader | pa.Table:
-        """Return the rows with those columns of this schema that they have. Raises the errors of :meth:`under`."""
+        """Return the rows with the columns of this schema that they have. Raises the errors of :meth:`under`."""
         ...
 
     def replacing(self, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -82,14 +82,14 @@ class RowSource(Protocol):
 
 
 class JoinedFragments(NamedTuple):
-    """The fragments that a compaction joins, and the files of the new ones."""
+    """The fragments that a compaction joins, and the files of the new fragments."""
 
     before: frozenset[int]
     files: tuple[str, ...]
 
     @classmethod
     def of(cls, result: Any) -> JoinedFragments:
-        """Return the fragments of a compaction task of Lance."""
+        """Return the fragments of Lance's result of a compaction task."""
         before = frozenset(fragment.id for fragment in result.original_fragments)
         return cls(before, tuple(file.path for fragment in result.new_fragments for file in fragment.files))
 
@@ -104,7 +104,7 @@ class _Newest(NamedTuple):
 
 
 class LanceTable(LancePlace):
-    """The Lance table at a place. Each write is one commit on top of the newest version. The object can be pickled.
+    """The Lance table at a place. Each write is one commit based on the newest version. The object can be pickled.
 
     Fields with the metadata ``rerun:is_table_index`` are the key of :meth:`upsert`. If none of them may be null,
     they are Lance's unenforced primary key, by which Lance detects concurrent inserts of the same key.
@@ -134,9 +134,9 @@ class LanceTable(LancePlace):
     # --- versions
 
     def open(self, version: int | None = None) -> Any:
-        """Return a version, by default the one that is read, as a Lance dataset that passed the gate."""
+        """Return a version, by default :attr:`version` or the newest, as a Lance dataset that passed the gate."""
         version = self.version if version is None else version
-        if isinstance(self.location, Path) and self.location.is_file():  # Lance takes seconds to say that
+        if isinstance(self.location, Path) and self.location.is_file():  # Lance takes seconds to report it
             raise NotFoundError("this is a file, not a Lance table", path=self.place)
         try:
             return self.dataset(version)
@@ -150,7 +150,7 @@ class LanceTable(LancePlace):
             raise NotFoundError("there is no Lance table here", path=self.place, hint=hint) from None
 
     def snapshot(self, version: int | None = None) -> TableSnapshot:
-        """A version, by default the newest."""
+        """Return a version, by default the newest."""
         with self.reading():
             dataset = self.open(version)
             self.check_deletions(dataset)
@@ -163,14 +163,14 @@ class LanceTable(LancePlace):
             return int(dataset.version), dataset.schema
 
     def at(self, version: int | None = None) -> FragmentReader:
-        """A version, by default the newest. Raises ``NotFoundError`` if it does not exist."""
+        """Return a version, by default the newest. Raises ``NotFoundError`` if it does not exist."""
         return self._at(version)
 
     def checked(self, version: int | None = None) -> FragmentReader:
-        """Return a version like :meth:`at`, but check its files first, to compute other values from it.
+        """Return a version like :meth:`at`, but check its files first, because other values are computed from it.
 
         Raises ``ReadError`` if a file is missing or has another size, or if the manifest is damaged; ``UsageError`` if
-        one version is read.
+        the table is read-only.
         """
         with self.writing():
             pass
@@ -194,7 +194,7 @@ class LanceTable(LancePlace):
         reader = _pinned(self, version)
         if fragment is None or reader.has(fragment):
             return reader
-        _pinned.cache_clear()  # another table was here before, with a version of that number
+        _pinned.cache_clear()  # an earlier table at this place had a version with the same number
         if not _pinned(self, version).has(fragment):
             raise WriteError(
                 "the table was replaced while its columns were computed", path=self.place, hint="Run it again."
@@ -205,8 +205,8 @@ class LanceTable(LancePlace):
         """Return the newest version.
 
         A local table returns the same object, with its indexes, until the version changes or the table is recreated. If
-        the folder is unchanged, Lance does not look for the version (50 of a search's 1,300 µs,
-        benchmarks/bench_table_search.py).
+        the folder is unchanged, Lance does not look for a newer version, which saves 50 of a search's 1,300 µs
+        (benchmarks/bench_table_search.py).
         """
         cached, folder = self._cached, self._state_of("")
         if cached is not None and folder is not None and folder == cached.folder:
@@ -228,21 +228,21 @@ class LanceTable(LancePlace):
             return reader
 
     def _state_of(self, name: str) -> FileState | None:
-        """Return the state of the folder of versions, or of a file in it, or None if only Lance can read it."""
+        """Return the state of the versions' folder, or of a file in it; None if only Lance can read it."""
         if not isinstance(self.location, Path):
             return None
         try:
-            status = os.stat(f"{self.place}/_versions/{name}")  # noqa: PTH116 (10 µs less)
+            status = os.stat(f"{self.place}/_versions/{name}")  # noqa: PTH116 (saves 10 µs)
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns
 
     @contextmanager
     def needing(self, version: int) -> Iterator[None]:
-        """Run the block, which reads a version.
+        """Run a block that reads a version.
 
-        Raises a transient ``ReadError`` if the version was removed. A cleanup that listed the jobs before this one was
-        recorded may also remove the version during the block.
+        Raises a transient ``ReadError`` if the version was removed. A cleanup that listed the jobs before this job was
+        recorded may remove the version during the block, too.
         """
         self._check_version(version)
         try:
@@ -302,7 +302,7 @@ class LanceTable(LancePlace):
         return made
 
     def to_write(self, schema: pa.Schema) -> pa.Schema:
-        """Return the columns of a schema as they are stored. Raises ``UsageError`` if the table cannot have them."""
+        """Return a schema's columns as they are stored. Raises ``UsageError`` if the table cannot have them."""
         return columns_to_write(schema, self.title)
 
     def append(self, rows: RowSource) -> None:
@@ -333,7 +333,7 @@ class LanceTable(LancePlace):
         """Replace rows with the same key, and add the others; missing columns are null.
 
         If keys cannot be null, Lance detects concurrent inserts of the same key. Otherwise the upsert runs in
-        ``alone``, normally without another upsert of this table; if it was suspended there for too long, its commit is
+        ``alone``, normally without another upsert of this table. If it was suspended there for too long, its commit is
         refused, and it merges again. Raises ``UsageError`` if the table has no key, or several rows have the same key.
         """
 
@@ -374,7 +374,7 @@ class LanceTable(LancePlace):
         self.commit(merged, rows)
 
     def _merge(self, dataset: Any) -> Any:
-        """Return a merge that changes rows with the same key. Raises ``UsageError`` if the table has none."""
+        """Return a merge that changes rows with the same key. Raises ``UsageError`` if the table has no key."""
         keys = keys_of(dataset.schema)
         if not keys:
             raise UsageError(
@@ -425,7 +425,7 @@ class LanceTable(LancePlace):
             ]
 
     def append_written(self, written: Sequence[str], version: int) -> None:
-        """Add rows that were written with the columns of a version."""
+        """Add rows that were written before, with the columns of a version."""
         import lance
 
         reach("lance.fragments")
@@ -443,7 +443,7 @@ class LanceTable(LancePlace):
             )
 
     def overwrite_written(self, written: Sequence[str], schema: pa.Schema) -> None:
-        """Replace all rows by rows that were written with these columns."""
+        """Replace all rows by previously written rows with these columns."""
         import lance
 
         reach("lance.fragments")
@@ -463,7 +463,7 @@ class LanceTable(LancePlace):
     # --- columns
 
     def add_null_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add columns, null in all rows, without writing any."""
+        """Add columns that are null in all rows, without writing values."""
         self._changing_columns(lambda dataset: dataset.add_columns(pa.schema(fields)), "Invalid input, ")
 
     def add_sql_columns(self, expressions: Mapping[str, str]) -> None:
@@ -492,7 +492,7 @@ class LanceTable(LancePlace):
         self.commit(described, reads=False)
 
     def length_of(self, name: str) -> int:
-        """The number of rows in a file's footer. Raises ``ReadError`` if the file is damaged or missing."""
+        """Return the number of rows in a file's footer. Raises ``ReadError`` if the file is damaged or missing."""
         from lance.file import LanceFileReader
 
         with self.reading():
@@ -503,8 +503,8 @@ class LanceTable(LancePlace):
     def replace(self, files: Mapping[int, str], version: int, message: str) -> int | None:
         """Replace the files of some columns in fragments of a version, in one commit.
 
-        Return the number of the new version, or None, without a commit, if a fragment or column was changed meanwhile.
-        ``message`` is stored with the commit. Raises ``WriteError``, also if the table was replaced.
+        Return the number of the new version. If a fragment or column was changed meanwhile, return None without a
+        commit. ``message`` is stored with the commit. Raises ``WriteError``, also if the table was replaced.
         """
         import lance
         from lance.fragment import DataFile
@@ -525,7 +525,7 @@ class LanceTable(LancePlace):
         return self.commit_once(replaced)
 
     def _changing_columns(self, change: Callable[[Any], None], before: str = "") -> None:
-        """Commit a change of columns. Lance's errors about it become ``UsageError``, after the words of ``before``."""
+        """Commit a change of columns. Lance's errors about it become ``UsageError`` with the prefix ``before``."""
         try:
             self.commit(change)
         except WriteError as error:
@@ -544,7 +544,7 @@ class LanceTable(LancePlace):
         *,
         deletions: bool = False,
     ) -> None:
-        """Join small fragments, by default all, in one commit; if there is nothing to join, do not commit.
+        """Join small fragments (of ``only``, by default of all) in one commit. Without any to join, do not commit.
 
         With ``deletions``, fragments with deleted rows are rewritten without them. ``before_commit`` is called before
         the commit. Raises ``ReadError`` if files of these fragments are damaged, because damaged rows would get valid
@@ -572,7 +572,7 @@ class LanceTable(LancePlace):
     def cleanup(
         self, older_than: timedelta, kept_from: int | None = None, *, delete_unverified: bool = False
     ) -> tuple[int, int]:
-        """Remove versions older than this, except tagged ones, and the files that only they need.
+        """Remove untagged versions older than ``older_than``, and the files that only these versions need.
 
         Versions from ``kept_from`` on always stay. Uncommitted files may belong to a running writer, and stay for a
         week, unless ``delete_unverified``. Return the numbers of removed bytes and versions. Raises ``ReadError`` if
@@ -619,7 +619,7 @@ class LanceTable(LancePlace):
     # --- commits
 
     def writing(self) -> AbstractContextManager[None]:
-        """In the block, Lance's errors are ``WriteError``. Raises ``UsageError`` if one version is read."""
+        """In the block, Lance's errors become ``WriteError``. Raises ``UsageError`` if the table is read-only."""
         if self.version is not None:
             raise UsageError(
                 f"this is version {self.version} of {self.title}, which is read-only",
@@ -636,10 +636,10 @@ class LanceTable(LancePlace):
         written: Sequence[str] = (),
         reads: bool = True,
     ) -> None:
-        """Write on top of the newest version, and again if the table was replaced meanwhile.
+        """Commit a change of the newest version, and retry if others committed meanwhile.
 
         ``attempt`` returns the dataset of its new version, or None if nothing changed. ``written`` are fragments that
-        were written before. ``reads``: whether ``attempt`` reads rows, whose blobs must then pass the gate.
+        were written before. With ``reads``, ``attempt`` reads rows, and their blobs must pass the gate.
         """
         before, stood = -1, 0
 
@@ -673,9 +673,9 @@ class LanceTable(LancePlace):
         publish(once, self.title, path=self.place)
 
     def commit_once(self, attempt: Callable[[], Any], written: Sequence[str] = ()) -> int | None:
-        """Write on top of the version of ``attempt``, once, and return the number of the new version.
+        """Commit a change of the version of ``attempt``, without retries, and return the new version's number.
 
-        Return None, without a commit, if the same data was changed meanwhile. ``written`` are fragments that were
+        If the same data was changed meanwhile, return None without a commit. ``written`` are fragments that were
         written before.
         """
         try:
@@ -690,11 +690,11 @@ class LanceTable(LancePlace):
         return int(made.version)
 
     def _keep_digests(self, made: Any, written: Sequence[str] = (), base: int | None = None) -> None:
-        """Write the digests of the files that a version has added, or warn that it has none."""
+        """Write the digests of the files that a version added, or warn that it has no digests."""
         try:
             with self.reading():
                 self._digests.keep(made, known_digests(written), base)
-        except Exception as error:  # noqa: BLE001 (the version is there: to say that nothing was written would be wrong)
+        except Exception as error:  # noqa: BLE001 (the version exists: no error that nothing was written)
             warnings.warn(
                 f"version {made.version} of {self.title} is written, but has no digests of its files: {error}",
                 UserWarning,
@@ -712,11 +712,11 @@ def _file_of(version: int) -> str:
 
 
 def _commit_after_all(dataset: Any, transaction: Any) -> Any:
-    """Commit an upsert, or fail with a conflict if another upsert was committed since ``dataset`` was the newest.
+    """Commit an upsert, or fail with a conflict if another upsert was committed after the version of ``dataset``.
 
-    Lance lets two upserts follow each other if they change no common fragment, as if they were appends: a key that both
-    add would be in the table twice. So each declares that it changes the first fragment, too. If there is no fragment
-    yet, the rows overwrite the table, as the very next version or not at all.
+    Lance accepts two upserts that change no common fragment, as if they were appends: a key that both add would be in
+    the table twice. So each declares a change of the first fragment, too. If there is no fragment yet, the rows
+    overwrite the table, without retries.
     """
     from lance import LanceDataset, LanceOperation
 
@@ -734,9 +734,9 @@ def _commit_after_all(dataset: Any, transaction: Any) -> Any:
 
 
 def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> pa.RecordBatchReader | pa.Table:
-    """Return the rows as a table of this schema has them. Raises ``UsageError`` if several have the same key.
+    """Return the rows in the schema of the table. Raises ``UsageError`` if several have the same key.
 
-    Lance would add all of them if the table has no such key yet. Keys of a reader stay in memory while it is read.
+    Lance would add all of them if the table lacks the key. The keys of a reader stay in memory while it is read.
     """
     given = rows.under(schema)
     if isinstance(given, pa.Table):
@@ -758,14 +758,14 @@ def _with_each_key_once(rows: RowSource, schema: pa.Schema, keys: list[str]) -> 
 
 
 def _check_keys(keys: pa.Table) -> None:
-    """Raise ``UsageError`` if several rows are the same, and have no null."""
+    """Raise ``UsageError`` if several rows without nulls are equal."""
     whole = keys.drop_null() if any(column.null_count for column in keys.columns) else keys
     try:
         if whole.num_columns == 1 and _is_rising(whole.column(0)):
             return
         counts = whole.group_by(keys.schema.names).aggregate([([], "count_all")])
         twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).select(keys.schema.names).to_pylist()
-    except pa.ArrowNotImplementedError:  # of keys that are lists or structs
+    except pa.ArrowNotImplementedError:  # for keys that are lists or structs
         seen = Counter(map(repr, whole.to_pylist()))
         twice = [row for row in whole.to_pylist() if seen[repr(row)] > 1]
     if twice:
@@ -777,13 +777,13 @@ def _check_keys(keys: pa.Table) -> None:
 
 
 def _is_rising(values: pa.ChunkedArray) -> bool:
-    """Return whether the values rise strictly, as keys often do: grouping them takes fifty times as long."""
+    """Return whether the values rise strictly, as keys often do: grouping takes fifty times as long as this check."""
     return bool(pc.all(pc.greater(values.slice(1), values.slice(0, max(len(values) - 1, 0)))).as_py())
 
 
 @contextmanager
 def _each_key_once() -> Iterator[None]:
-    """In the block, Lance's error that several rows replace one becomes ``UsageError``."""
+    """In the block, Lance's error for several rows that replace the same row becomes ``UsageError``."""
     try:
         yield
     except OSError as error:

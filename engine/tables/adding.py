@@ -1,4 +1,4 @@
-"""Columns added to a table, changed, and dropped: their fields' metadata, never a value."""
+"""Columns added to a table, changed and dropped: changes of field metadata, never of values."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def added(table: LanceTable, transforms: Any) -> list[tuple[str, UDF]]:
 def altered(
     table: LanceTable, alterations: Sequence[Mapping[str, Any]], sources: Mapping[str, pa.Schema] | None = None
 ) -> None:
-    """Change columns as ``Table.alter_columns`` is asked to.
+    """Change columns for ``Table.alter_columns``.
 
     ``sources`` are the schemas of other tables, for columns that are computed from them.
     """
@@ -107,7 +107,7 @@ def altered(
 
 
 def dropped(table: LanceTable, columns: Sequence[str]) -> None:
-    """Take columns away."""
+    """Drop columns."""
     if isinstance(columns, str):
         raise TypeError("drop_columns() takes a list of names")
     schema = table.at().schema
@@ -131,7 +131,7 @@ def dropped(table: LanceTable, columns: Sequence[str]) -> None:
 
 
 def _takers(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
-    """Return the other columns that functions compute from some."""
+    """Return the other columns that functions compute from ``columns``."""
     return [
         field.name
         for field in schema
@@ -178,7 +178,7 @@ def _check_alone(schema: pa.Schema, name: str) -> None:
 
 
 def single_function(name: str, given: Any) -> UDF:
-    """Return the function given for one column, alone or with its inputs. Raises for anything else."""
+    """Return the function given for one column, alone or in a tuple with its inputs. Raises for anything else."""
     if isinstance(given, tuple):
         if len(given) != 2 or not isinstance(given[0], UDF):
             raise TypeError(f"column {name!r}: a tuple must be a UDF and the names of its inputs, not {given!r}")
@@ -220,7 +220,7 @@ def _check_name(name: str) -> None:
 
 
 _OF_LANCE: Final = ("_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
-"""Names of columns that Lance gives by itself."""
+"""The columns that Lance adds to every table."""
 
 
 def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, str]) -> pa.Field:
@@ -238,7 +238,7 @@ def _field(name: str, data_type: pa.DataType, udf: UDF, metadata: Mapping[str, s
 def _runs(
     steps: Sequence[tuple[str, str | pa.Field]],
 ) -> Iterator[tuple[type, list[tuple[str, str | pa.Field]]]]:
-    """Yield the columns in their order; neighbours that are added in the same way come together."""
+    """Yield the columns in order, grouped into runs that are added in the same way."""
     held: list[tuple[str, str | pa.Field]] = []
     for step in steps:
         if held and isinstance(held[0][1], str) != isinstance(step[1], str):
@@ -250,10 +250,10 @@ def _runs(
 
 
 def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) -> FunctionColumns:
-    """Return the columns that this function fills, with ``column``. Raises ``UsageError`` if it does not fit.
+    """Return ``column`` and the others that the function fills. Raises ``UsageError`` if the function does not fit.
 
-    A function without inputs of its own is called with the column's inputs if it is the column's function, or if the
-    table lacks columns of its parameters' names.
+    A function without inputs of its own gets the column's inputs if it is the column's function, or if the table lacks
+    a column named like one of its parameters.
     """
     check_argument("udf", udf, UDF)
     if (
@@ -261,7 +261,7 @@ def target_of(schema: pa.Schema, column: str, definition: Definition, udf: UDF) 
         and udf.has_own_names
         and (udf.digest == definition.digest or not set(udf.inputs or ()) <= set(schema.names))
     ):
-        with suppress(UsageError):  # it takes fewer or more
+        with suppress(UsageError):  # it takes another number of columns
             udf = udf.with_inputs(definition.inputs)
     columns = definition.columns_in(schema)
     fields = tuple(schema.field(name) for name in columns)

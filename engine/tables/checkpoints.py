@@ -1,13 +1,13 @@
-"""Checkpoints of a run, and the records of jobs as dataclasses kept in JSON.
+"""Checkpoints of a run, and dataclasses read from JSON, such as job records.
 
 ::
 
-    <table>/_computed/checkpoints/<key>/<first>-<last>-<digest>.arrow     values of rows, by their offsets
-    <table>/_computed/checkpoints/<key>/file-<digest>.json                the whole fragment is in a file of the table
+    <table>/_computed/checkpoints/<key>/<first>-<last>-<digest>.arrow     values of rows, by offset
+    <table>/_computed/checkpoints/<key>/file-<digest>.json                a table file that has the whole fragment
 
-The key identifies the values: the function's version, its inputs, the condition, and the files of the columns
-concerned in the fragment. So changed data has another key, and the key changes once a version has the values. Offsets
-are those of single rows: nothing is computed again, whatever the sizes of batches are.
+The key identifies the values: the function's version, its inputs, the condition, and the fragment's files of the
+columns concerned. So changed data has another key, and the key changes once a version has the values. Offsets are those
+of single rows, so batches of another size compute nothing again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 def parsed(data: bytes | str) -> Any:
-    """Return the data of a text of JSON. Raises ``ValueError``, also if it is nested too deeply."""
+    """Parse JSON. Raises ``ValueError``, also if it is nested too deeply."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -46,9 +46,9 @@ def parsed(data: bytes | str) -> Any:
 
 
 def record_of(kind: type[R], data: Any) -> R:
-    """Return a dataclass of JSON data: numbers, texts, times, lists, dicts and dataclasses of such.
+    """Return a dataclass made of JSON data: numbers, texts, times, lists, dicts and nested dataclasses.
 
-    Raises ``ValueError`` that names the field, for one that is missing, unknown, or of another type.
+    Raises ``ValueError`` for a field that is missing, unknown, or of another type; the message names it.
     """
     if not isinstance(data, dict):
         raise ValueError(f"it is {type(data).__name__}, not an object")
@@ -93,22 +93,22 @@ def _value(hint: Any, value: Any, name: str) -> Any:
 
 
 COMPUTED: Final = "_computed"
-"""The folder in a table's folder with the data of its computed columns."""
+"""The subfolder of a table's folder with the data of its computed columns."""
 
 _FAILURES: Final = b"failures"
 _ROWS: Final = ".arrow"
 _FILE: Final = ("file-", ".json")
 _READ_ONCE: Final = 32 << 20
-"""Bytes of checkpoints that stay in memory after a read: each is read twice."""
+"""Bytes of checkpoints that stay in memory after the first read, because each is read twice."""
 
 Offsets = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The values of some rows of a fragment, by offsets that ascend: a column for each output.
+    """The values of some rows of a fragment, by ascending offset: a column for each output.
 
-    ``failures`` say which of the rows have a null because the function failed, and how.
+    ``failures`` are the rows that are null because the function failed, each with its error.
     """
 
     offsets: Offsets
@@ -120,7 +120,7 @@ class Computed:
 
     @classmethod
     def joined(cls, pieces: Sequence[Computed]) -> Computed:
-        """Return several as one, in the order of their rows."""
+        """Join several in row order, each row once."""
         if len(pieces) == 1:
             return pieces[0]
         offsets = np.concatenate([piece.offsets for piece in pieces])
@@ -136,9 +136,9 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file with the columns of a whole fragment, which no version has yet: its name, and what is in it.
+    """A file with the columns of a whole fragment that no version has yet: its name and counts of its rows.
 
-    ``skipped`` counts the failed rows by the number of the policy that skipped them.
+    ``skipped`` counts the failed rows by the index of the policy that skipped them.
     """
 
     name: str
@@ -146,7 +146,7 @@ class WrittenFile:
     computed: int
     skipped: dict[str, int] = field(default_factory=dict)
     errors: str = ""
-    """The name of the file with what failed, if anything did."""
+    """The name of the file with error records, if a row failed."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""
@@ -154,7 +154,7 @@ class WrittenFile:
 
 
 class FragmentCheckpoints:
-    """The checkpoints of one key. ``schema`` are the columns that they have; others than such are taken for damaged."""
+    """The checkpoints of one key. ``schema`` are their columns; checkpoints with other columns count as damaged."""
 
     def __init__(self, folder: Folder, schema: pa.Schema | None = None) -> None:
         self._folder = folder
@@ -164,11 +164,11 @@ class FragmentCheckpoints:
         self._room = _READ_ONCE
 
     def spans(self) -> list[tuple[int, int, str]]:
-        """The first and the last offset of each checkpoint, and its name, in their order."""
+        """The first and the last offset of each checkpoint, and its name, sorted."""
         return sorted(span for name in self._names() if (span := _span_of(name)) is not None)
 
     def size(self) -> int:
-        """The bytes of them all."""
+        """The total size in bytes."""
         return self._folder.total()
 
     def covered(self, span: tuple[int, int]) -> list[Offsets]:
@@ -185,7 +185,7 @@ class FragmentCheckpoints:
                 yield piece
 
     def in_order(self, within: tuple[int, int] | None = None) -> Iterator[Computed]:
-        """Yield the values of all checkpoints in the order of rows; those with overlapping spans as one.
+        """Yield the values of all checkpoints in row order. Checkpoints with overlapping spans are joined.
 
         With ``within``, only checkpoints that may have rows of that span.
         """
@@ -202,7 +202,7 @@ class FragmentCheckpoints:
         yield from self._joined(group)
 
     def write(self, piece: Computed) -> None:
-        """Keep what was computed."""
+        """Store computed values."""
         if not len(piece):
             return
         table = pa.table([pa.array(piece.offsets), *piece.values.columns], [OFFSET, *piece.values.schema.names])
@@ -223,7 +223,7 @@ class FragmentCheckpoints:
         reach("checkpoint.file", self._folder.place(name))
 
     def files(self) -> Iterator[WrittenFile]:
-        """Yield the files recorded for the whole fragment: several if one was of no use."""
+        """Yield the files recorded for the whole fragment: several if an earlier one was useless."""
         for name in self._names():
             if name.startswith(_FILE[0]) and name.endswith(_FILE[1]):
                 data = self._checked(name, name[len(_FILE[0]) : -len(_FILE[1])])
@@ -239,7 +239,7 @@ class FragmentCheckpoints:
                     yield written
 
     def remove(self) -> None:
-        """Remove them all."""
+        """Remove all of them."""
         self._folder.remove()
 
     def _joined(self, group: Sequence[tuple[int, int, str]]) -> Iterator[Computed]:
@@ -261,7 +261,7 @@ class FragmentCheckpoints:
             self._folder.put(name, data, durable=False)
 
     def _read(self, name: str) -> Computed | None:
-        if name in self._known:  # a name has the digest of what it names
+        if name in self._known:  # a name has the digest of its content
             return self._known[name]
         data = self._checked(name, name[18 : -len(_ROWS)])
         if data is None:
@@ -301,7 +301,7 @@ class FragmentCheckpoints:
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """The checkpoints of a table, in its folder. It pickles."""
+    """The checkpoints of a table, in its folder. Picklable."""
 
     table: str
 
@@ -310,7 +310,7 @@ class CheckpointStore:
         return FragmentCheckpoints(self._home.sub(key), schema)
 
     def keys(self) -> list[str]:
-        """All keys that have any."""
+        """All keys with checkpoints."""
         return self._home.folders()
 
     @property

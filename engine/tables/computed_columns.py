@@ -53,11 +53,11 @@ class TableParts:
         return self.lance.label
 
     def run_options(self, executor: str | None) -> RunOptions:
-        """The options of a run by this executor, by default the table's."""
+        """Options for a run by this executor, by default the table's."""
         return RunOptions(executor=executor_name(executor or self.executor))
 
     def workers(self, concurrency: int, run: RunOptions) -> int:
-        """The number of tasks at once: as many as the session has cores, and no more than are asked for."""
+        """The number of tasks at once: at most ``concurrency``, and at most the number of the session's cores."""
         if run.executor != "spark":
             return 1
         return min(concurrency, resources_of(is_spark=True, master=run.master, conf=run.conf).slots)
@@ -78,7 +78,7 @@ class PreparedJob(Generic[R]):
 
     @property
     def future(self) -> JobFuture[R]:
-        """The job, begun in the background."""
+        """The job, started in the background."""
         return JobFuture(self.job, self.run)
 
 
@@ -138,7 +138,7 @@ def backfill_job(
     intra_applier_concurrency: int = 1,
     _admission_check: bool | None = None,
     _admission_strict: bool | None = None,
-    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is told as it comes)
+    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is reported continuously)
     timeout: timedelta | None = None,
     min_checkpoint_size: int | None = None,
     max_checkpoint_size: int | None = None,
@@ -188,7 +188,7 @@ def backfill_job(
 
 
 class _Planned(NamedTuple):
-    """A requested backfill, and the work that it has to do."""
+    """A requested backfill, and the fragments to compute."""
 
     column: str
     udf: UDF | None

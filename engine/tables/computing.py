@@ -23,10 +23,10 @@ from .signatures import FunctionKind
 
 
 def array_of_values(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """Return the array of the values of rows: numbers, text, bytes, numpy arrays, dicts, NamedTuples, dataclasses.
+    """Return the rows' values as an array: numbers, text, bytes, numpy arrays, dicts, NamedTuples, dataclasses.
 
-    Raises what Arrow raises for a value that the type does not hold. A fraction is no integer, and a number that is
-    finite stays so.
+    Raises an error of Arrow or Python for a value that the type cannot hold, such as a fraction for integers. No finite
+    number becomes infinite.
     """
     if isinstance(data_type, pa.BaseExtensionType):
         flat = [np.ravel(value) if isinstance(value, np.ndarray) else value for value in values]
@@ -46,7 +46,7 @@ def _integers(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     if not len(values):
         return pa.array([], data_type)
     try:
-        return _alike(pa.array(values), data_type)  # told the type, Arrow would cut fractions off
+        return _alike(pa.array(values), data_type)  # given the type, Arrow would cut off fractions
     except OverflowError:
         if {*map(type, values)} <= {int, type(None)}:
             return pa.array(values, data_type)
@@ -56,7 +56,7 @@ def _integers(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 def _floats(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     try:
         made = pa.array(values, data_type)
-    except pa.ArrowInvalid:  # an integer that is rounded
+    except pa.ArrowInvalid:  # an integer that a float rounds
         return _rounded(pa.array(values, pa.float64()), data_type)
     if not pa.types.is_float64(data_type) and _infinite(made):
         return _rounded(pa.array(values, pa.float64()), data_type)
@@ -64,10 +64,10 @@ def _floats(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def as_type(result: Any, data_type: pa.DataType, name: str) -> pa.Array:
-    """The result of a function for a batch, as one array of the column's type.
+    """Return the result of a function for a batch, as one array of the column's type.
 
-    Numbers are widened or rounded to it, also inside of lists and structs; text is not read as numbers, nor numbers
-    written as text. Raises ``FunctionResultError`` for another type.
+    Numbers are widened or rounded to the type, also inside lists and structs. Text and numbers are not converted into
+    each other. Raises ``FunctionResultError`` for another type.
     """
     try:
         made = _one_array(result, data_type)
@@ -82,7 +82,7 @@ def as_type(result: Any, data_type: pa.DataType, name: str) -> pa.Array:
 
 
 ROW: Final = "__chunkmill_row__"
-"""The attribute of an error with the row of the batch for which a function failed."""
+"""The attribute of an error that names the row of the batch for which a function failed."""
 
 
 def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, error: Exception) -> NoReturn:
@@ -116,7 +116,7 @@ def _structs(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _parts(value: Any, names: Sequence[str]) -> Sequence[Any]:
-    """The values of the fields of a tuple, a dict, or an object that has them as attributes."""
+    """Return the values of fields: the items of a tuple or dict, or the attributes of an object."""
     if isinstance(value, tuple) and tuple(getattr(value, "_fields", names)) == tuple(names):
         if len(value) != len(names):
             raise TypeError(f"{len(value)} values for {len(names)} fields")
@@ -140,7 +140,7 @@ def _is_list(data_type: pa.DataType) -> bool:
 def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     kinds = set(map(type, values))
     if kinds <= {list, tuple, type(None)} and not _is_looked_into(data_type.value_type):
-        with contextlib.suppress(pa.ArrowInvalid):  # of integers that a float rounds
+        with contextlib.suppress(pa.ArrowInvalid):  # for integers that a float rounds
             made = pa.array(values, data_type)
             if not pa.types.is_floating(data_type.value_type) or not _infinite(made.flatten()):
                 return made
@@ -169,7 +169,7 @@ def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _is_looked_into(data_type: pa.DataType) -> bool:
-    """Return whether Arrow's own conversion to the type would lose something, or supports too few classes."""
+    """Return whether Arrow's own conversion to the type would lose data, or supports too few classes."""
     types = pa.types
     is_nested = types.is_nested(data_type) or isinstance(data_type, pa.BaseExtensionType)
     return bool(is_nested or types.is_integer(data_type))
@@ -192,7 +192,7 @@ def _row_of_list(value: Any) -> Sequence[Any]:
 def _items(rows: Sequence[Any], value_type: pa.DataType) -> pa.Array:
     """Return the items of all rows, concatenated."""
     if {*map(type, rows)} == {np.ndarray}:
-        with contextlib.suppress(ValueError):  # of rows of other shapes
+        with contextlib.suppress(ValueError):  # for rows of different shapes
             joined = np.concatenate(rows)
             if joined.ndim == 1 and joined.dtype.kind in "iufb":
                 return _alike(pa.array(joined), value_type)
@@ -206,7 +206,7 @@ def _alike(array: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _rounded(array: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Numbers as another type of numbers. A fraction is no integer, and a number that is finite stays so."""
+    """Convert numbers to another type of numbers. Raises for fractions if the type is an integer, and for overflows."""
     made = array.cast(data_type)
     if pa.types.is_floating(data_type) and _infinite(made) != _infinite(array):
         raise OverflowError(f"a number is beyond the range of {data_type}")
@@ -242,7 +242,7 @@ def _one_array(result: Any, data_type: pa.DataType) -> pa.Array:
 
 
 def _is_alike(first: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether two types have the same values, except for their width."""
+    """Return whether two types differ only in width."""
     if first == other or pa.types.is_null(first):
         return True
     if _is_list(first) and _is_list(other):
@@ -322,18 +322,18 @@ def _chosen(batch: pa.RecordBatch, inputs: Sequence[str], name: str) -> pa.Recor
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """The values of a column as Python has them, None for null."""
+    """Return the values of a column as Python objects; None for null."""
     if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_float64(column.type)):
         return cast("list[Any]", column.to_numpy().tolist())
     return cast("list[Any]", column.to_pylist())
 
 
 def _called_for_rows(call: Callable[..., Any], columns: Sequence[list[Any]], timeout: float | None) -> list[Any]:
-    """Return the result of each row. The function's errors get a note of the row."""
+    """Return the result of each row. An error of the function gets a note that names the row."""
     values: list[Any] = []
     try:
         if timeout is None:
-            values.extend(map(call, *columns))  # keeps what came before an error: the row is known by their number
+            values.extend(map(call, *columns))  # keeps the results before an error: their number is the row
         else:
             with _row_timer(timeout) as timed:
                 values.extend(timed(call, row) for row in zip(*columns, strict=True))
@@ -347,9 +347,9 @@ def _called_for_rows(call: Callable[..., Any], columns: Sequence[list[Any]], tim
 
 @contextmanager
 def _row_timer(seconds: float) -> Iterator[Callable[[Callable[..., Any], tuple[Any, ...]], Any]]:
-    """Return a caller of a function for one row that raises ``TimeoutError`` after ``seconds``.
+    """Yield a function that calls another for one row, and raises ``TimeoutError`` after ``seconds``.
 
-    Only a process's main thread gets a signal. In other threads the call ends by itself, and is judged by the clock.
+    Only a process's main thread gets a signal. In other threads the time is checked after the call.
     """
     late = f"the function took more than {seconds:g} s for a row"
     if threading.current_thread() is not threading.main_thread():
@@ -368,7 +368,7 @@ def _row_timer(seconds: float) -> Iterator[Callable[[Callable[..., Any], tuple[A
         raise TimeoutError(late)
 
     def interrupted(call: Callable[..., Any], row: tuple[Any, ...]) -> Any:
-        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, where the function swallowed the first
+        signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, if the function swallowed the first
         try:
             return call(*row)
         finally:
@@ -386,7 +386,7 @@ def _row_timer(seconds: float) -> Iterator[Callable[[Callable[..., Any], tuple[A
 
 
 _PATIENCE: Final = 16
-"""Batches of the smallest size after which a larger one is tried."""
+"""The number of batches of the smallest size after which a larger one is tried."""
 SECONDS: Final = 10.0
 """The target time of a batch of a function."""
 LOAD_SECONDS: Final = 60.0
@@ -396,14 +396,14 @@ FLUSH_SECONDS: Final = 5.0
 FLUSH_BYTES: Final = 64 * MIB
 READ_ROWS: Final = 2**17
 READ_BYTES: Final = 4 * MIB
-"""The bytes of one read. With 32 MiB, for which each read allocates new memory, reading blobs took twice as long."""
+"""The bytes of one read. Reading blobs took twice as long with 32 MiB, as each read then allocates new memory."""
 ASKED_READ_BYTES: Final = 32 * MIB
 """The most bytes of one read if the number of rows of a batch is given."""
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Limits of the rows of a batch, the seconds that one is to take, and those between checkpoints."""
+    """The limits of a batch's rows, its target time, and the time between checkpoints."""
 
     first: int | None = None
     least: int = 1

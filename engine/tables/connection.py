@@ -53,12 +53,12 @@ def connect(
 async def connect_async(
     uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
 ) -> AsyncTableConnection:
-    """Connect to the tables at a place, for coroutines; see :func:`connect`."""
+    """Connect to the tables at a place, for use in coroutines; see :func:`connect`."""
     return AsyncTableConnection(connect(uri, udf_modules=udf_modules, executor=executor, allow=allow))
 
 
 class TableConnection:
-    """The tables at a place: see :func:`connect`. It holds nothing open, and can be pickled."""
+    """The tables at a place: see :func:`connect`. It keeps no files open, and can be pickled."""
 
     def __init__(
         self, uri: str, *, udf_modules: Collection[str] = (), executor: str | None = None, allow: Collection[str] = ()
@@ -81,7 +81,7 @@ class TableConnection:
         self._modules = tuple(udf_modules)
         self._executor = executor
         self.gate = Gate.of(allow, self.uri)
-        """The places where files of its tables may be."""
+        """The places in which its tables may have files."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri})"
@@ -153,7 +153,7 @@ class TableConnection:
         """
         self.open_table(name)
         place = self.place_of(name)
-        Folder.at(place / "_versions").remove()  # what is cut leaves no table that lacks files
+        Folder.at(place / "_versions").remove()  # an interrupted removal leaves no table that lacks files
         if not self._is_table(place.name):
             Folder.at(place).remove()
         if Folder.at(place).exists():
@@ -166,7 +166,7 @@ class TableConnection:
     def create_materialized_view(self, name: str, query: TableQuery) -> NativeTable:
         """Create a view: a table with the rows of a query. :meth:`~.table.Table.refresh` fills it.
 
-        Until the first refresh its rows have no values.
+        Until the first refresh, the values of its rows are null.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class TableConnection:
         definition, schema, functions = view_of(query, place, name)
         view = LanceTable(place, name, self.gate)
         reader = query.table.at(definition.version)
-        rows = placeholders(reader, definition, schema)  # an invalid condition is found before anything is created
+        rows = placeholders(reader, definition, schema)  # raises for an invalid condition before anything is created
         if not view.create(schema, pa.RecordBatchReader.from_batches(schema, rows)):
             raise self._taken(name)
         for udf in functions.values():
@@ -216,7 +216,7 @@ class TableConnection:
 
 
 class AsyncTableConnection:
-    """The tables at a place, for coroutines: the methods of :class:`TableConnection`, each run in a thread."""
+    """The methods of :class:`TableConnection` for use in coroutines. Each runs in a thread."""
 
     def __init__(self, connection: TableConnection) -> None:
         self._connection = connection
@@ -244,7 +244,7 @@ class AsyncTableConnection:
 
 
 class _GivenRows:
-    """Rows for a table that has their columns."""
+    """Rows for a table with the same columns."""
 
     failure: Exception | None = None
 
@@ -284,7 +284,7 @@ def _of_rows(data: Any, schema: pa.Schema | None) -> pa.Table:
 
 
 _LONGEST: Final = 180
-"""The most letters of a name, as of an entry of a catalog: a folder is called after it."""
+"""The maximum length of a name, which is also the name of a folder; the same as for entries of a catalog."""
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 
@@ -346,7 +346,7 @@ class TableReference:
         return connect(self.uri)
 
     async def open_db_async(self) -> AsyncTableConnection:
-        """The connection with the table, for coroutines."""
+        """The connection with the table, for use in coroutines."""
         return AsyncTableConnection(connect(self.uri))
 
     async def open_system_db_async(self) -> AsyncTableConnection:

@@ -1,4 +1,4 @@
-"""Digests of functions, and the provenance of values by the names of their files."""
+"""Digests of functions, and the provenance of values, which is in the names of their files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _GROUPS: Final = frozenset({tuple, list, dict, set, frozenset})
 
 
 def digest_of(function: Callable[..., Any], *more: object) -> str:
-    """The digest of a function or class and of ``more`` plain values, in hex.
+    """Return the digest of a function or class and of ``more`` plain values, in hex.
 
-    It covers the text without the function's own decorators, the defaults, and the plain values (numbers, text, bytes,
-    and tuples, lists, sets and dicts of them) that the function refers to by names outside of itself. For a function
-    without text, and for a lambda, it covers the compiled code instead: one line may hold several lambdas. Another
-    version of Python compiles that code otherwise.
+    It covers the source text without the function's own decorators, the defaults, and the plain values (numbers, text,
+    bytes, and tuples, lists, sets and dicts of them) that the function refers to by names outside of itself. For a
+    function without source text, and for a lambda, it covers the compiled code instead, as one line may hold several
+    lambdas. Compiled code differs between versions of Python.
 
-    The values are those at the moment at which the function is made. The digest does not cover other functions that it
-    calls: change the ``version`` with them.
+    The values are those when the digest is computed. The digest does not cover other functions that the function calls:
+    change the ``version`` with them.
     """
     parts: list[object] = list(more)
     for layer in _layers(function):
@@ -50,7 +50,7 @@ def text_digest(*parts: object) -> str:
 
 
 def _layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """A function, and what it wraps."""
+    """Yield a function, and the functions that it wraps."""
     while True:
         yield function
         inner = getattr(function, "__wrapped__", None)
@@ -60,7 +60,7 @@ def _layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _functions_of(layer: Callable[..., Any]) -> Iterator[FunctionType]:
-    """Yield the Python function itself, or the functions that a class defines itself."""
+    """Yield the function, or the functions that a class itself defines."""
     if isinstance(layer, FunctionType):
         yield layer
     elif isinstance(layer, type):
@@ -81,7 +81,7 @@ def is_plain(value: object) -> bool:
 
 
 def plain_text(value: object) -> str:
-    """A value as text, the same in every process; of parts that are not plain only their type."""
+    """Return a value as text, the same in every process. A part that is not plain is its type's name."""
     kind = type(value)
     if isinstance(value, dict) and kind is dict:
         return f"{{{', '.join(f'{plain_text(k)}: {plain_text(v)}' for k, v in value.items())}}}"
@@ -102,7 +102,7 @@ def _outside(function: FunctionType) -> dict[str, object]:
 
 
 def values_around(function: FunctionType) -> dict[str, object]:
-    """Return the values that a function uses from enclosing functions, without unbound ones."""
+    """Return the values that a function uses from enclosing functions, except unbound ones."""
     values: dict[str, object] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -122,11 +122,11 @@ def _names_of(code: CodeType) -> set[str]:
 
 
 def _text_of(function: Callable[..., Any]) -> str | None:
-    """The text of a function or class from its ``def`` or ``class`` on; None where there is none, or more than it."""
+    """Return the source of a function or class from its ``def`` or ``class`` on, or None if it has none."""
     if getattr(function, "__name__", "") == "<lambda>":
         return None
     try:
-        code = getattr(function, "__code__", function)  # itself, not what it wraps
+        code = getattr(function, "__code__", function)  # of itself, not of the wrapped function
         text = textwrap.dedent(inspect.getsource(code))
         node = ast.parse(text).body[0]
     except (OSError, TypeError, SyntaxError, IndexError, ValueError):
@@ -146,10 +146,10 @@ def _code_text(code: CodeType) -> str:
 
 
 COMPUTED_BY: Final = "virtual_column.computed_by"
-"""The key of a field's metadata with the token of the function that computed the values in files with other names."""
+"""The metadata key with the token of the function that computed values in files whose names have no provenance."""
 
 SEVERAL: Final = "several"
-"""The value of that key if the values may be from several functions, or from outdated inputs."""
+"""The value of ``COMPUTED_BY`` if the values may be from several functions, or from outdated inputs."""
 
 _DIGITS: Final = 12
 _NAME: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})([0-9a-f]{{{_DIGITS}}})(s?)-([0-9a-f]{{16}})[0-9a-f]{{16}}\.lance")
@@ -163,7 +163,7 @@ class Provenance(NamedTuple):
     inputs: str
 
     def file_name(self, job: str, *, keeps_stale: bool = False) -> str:
-        """Return the name of a new file with such values, written by a job."""
+        """Return the name of a new file with values of this provenance, written by a job."""
         return f"{self.function}{self.inputs}{'s' * keeps_stale}-{job_digits(job)}{uuid4().hex[:16]}.lance"
 
     def beside(self, *, function: bool = False, inputs: bool = False) -> Provenance:
@@ -172,7 +172,7 @@ class Provenance(NamedTuple):
 
 
 def provenance_of(file: str) -> Provenance | None:
-    """The provenance that the name of a file says; None for one that was not named so.
+    """Return the provenance in a file's name, or None if the name has none.
 
     >>> provenance_of(Provenance("a" * 12, "b" * 12).file_name("job"))
     Provenance(function='aaaaaaaaaaaa', inputs='bbbbbbbbbbbb')
@@ -184,7 +184,7 @@ def provenance_of(file: str) -> Provenance | None:
 
 
 def keeps_stale(file: str) -> bool:
-    """Return whether a file has stale values, by its name.
+    """Return whether a file's name says that it has stale values.
 
     >>> keeps_stale(Provenance("a" * 12, "b" * 12).file_name("job", keeps_stale=True))
     True
@@ -199,7 +199,7 @@ def job_digits(job: str) -> str:
 
 
 def job_of(file: str) -> str | None:
-    """The digits of the job that wrote a file; None for one that is none of a column's.
+    """Return the digits of the job that wrote a column's file, or None for another file.
 
     >>> job_of(Provenance("a" * 12, "b" * 12).file_name("job")) == job_digits("job")
     True
@@ -209,10 +209,10 @@ def job_of(file: str) -> str | None:
 
 
 def token_of(*parts: object) -> str:
-    """Return the token of a JSON value."""
+    """Return the token of JSON values."""
     return content_digest_of(json.dumps(parts, sort_keys=True).encode()).hex()[:_DIGITS]
 
 
 def inputs_token(files: Sequence[str]) -> str:
-    """The token of the files that the inputs of a function have in a fragment."""
+    """Return the token of a function's input files in a fragment."""
     return token_of(sorted(set(files)))

@@ -1,4 +1,4 @@
-"""The run of a backfill: stages of tasks over fragments, and a commit for each group of results."""
+"""A backfill run: stages of tasks over fragments, and a commit for each group of results."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from .targets import OTHER_FUNCTION, FilledColumns
 
 _QUICKLY_JOINED: Final = 64 << 20
 _FIRST_SECONDS: Final = 5.0
-"""The time after which the tasks of a first stage, one a worker, leave what they have not done to smaller ones, as rows
-may not all take the same time. Another stage costs 2 % of that; with small tasks at once, brief functions cost more."""
+"""The time after which the first stage, with one task per worker, leaves its remaining rows to smaller tasks, as rows
+may differ in time. Another stage costs 2 % of that; small tasks from the start cost brief functions more."""
 _MOST_DEATHS: Final = 3
-"""Times in a row that workers may be lost without a cause that can be found."""
+"""How many times in a row workers may be lost without a known cause."""
 
 
 @dataclass(frozen=True)
 class FragmentWork:
-    """Columns that are filled in fragments of a version, for a job; the others are as in ``BackfillRun``.
+    """A job's work: columns to fill in fragments of a version. The other fields are as in ``BackfillRun``.
 
-    ``home`` is the place of the table whose checkpoints they are; by default the one that is read.
+    ``home`` is the place of the table with the checkpoints; by default, of the table that is read.
     """
 
     table: LanceTable
@@ -64,7 +64,7 @@ class FragmentWork:
     home: str | None = None
 
     def checkpointed(self, pieces: Sequence[Piece]) -> None:
-        """Compute rows, and leave them as checkpoints; raises what :meth:`files_of` does."""
+        """Compute rows into checkpoints. Raises the errors of :meth:`files_of`."""
         lost_workers = _LostWorkers(self, pieces)
         while True:
             with self.staging() as staging:
@@ -80,8 +80,8 @@ class FragmentWork:
     def files_of(self, group: Iterable[SelectedFragment]) -> dict[int, WrittenFile]:
         """Return the files of fragments, written by tasks or by an earlier interrupted run.
 
-        If workers are lost, the rows that kill them are searched for. Raises the function's error, and
-        ``PipelineError`` for such rows, unless they are skipped.
+        If workers are lost, finds the rows that kill them. Raises the function's error, and ``PipelineError`` for such
+        rows, unless a policy skips them.
         """
         files: dict[int, WrittenFile] = {}
         todo = list(group)
@@ -110,12 +110,12 @@ class FragmentWork:
     def _written(
         self, staging: Staging, todo: Sequence[SelectedFragment], *, is_careful: bool
     ) -> dict[int, WrittenFile]:
-        """The files of fragments, once tasks have written them."""
+        """Write the files of fragments by tasks, and return them."""
         pieces = list(map(Piece.whole, todo))
         files = written_files(self._computed(staging, pieces, is_careful=is_careful))
         whole = [(piece,) for piece in pieces if piece.fragment.id not in files]
         if whole:
-            # Another stage of Spark takes 0.2 s; putting 64 MiB together takes less than that.
+            # Another stage of Spark takes 0.2 s; joining 64 MiB takes less.
             small = sum(self.store.of(piece.key).size() for (piece,) in whole) <= _QUICKLY_JOINED
             run = replace(self.run, progress=None)  # these rows were reported when they were computed
             if small and not is_careful:
@@ -156,14 +156,14 @@ class FragmentWork:
         return CheckpointStore(self.home or self.table.place)
 
     def body(self, tasks: Packed[tuple[Piece, ...]], *, is_careful: bool, seconds: float | None = None) -> BackfillBody:
-        """The body of a stage of such tasks."""
+        """The body of a stage with these tasks."""
         batching = replace(self.batching, flush_seconds=0) if is_careful else self.batching
         return BackfillBody(
             self.table, self.reader.version, self.target, batching, tasks, self.job, is_careful, self.home, seconds
         )
 
     def _is_there(self, file: WrittenFile, choice: SelectedFragment) -> bool:
-        """Return whether a file that was written before is whole."""
+        """Return whether a previously written file is complete."""
         try:
             is_whole = self.table.length_of(file.name) == choice.fragment.rows == file.rows
         except (OSError, RuntimeError):
@@ -181,8 +181,8 @@ class FragmentWork:
     ) -> list[dict[str, Any]]:
         """Run a stage, and return its tasks' reports on each piece. Raises the error of the first failed task.
 
-        If ``is_careful``, each batch is announced, and kept as soon as it is done. After so many ``seconds`` a task
-        leaves the rest of its rows.
+        If ``is_careful``, each batch is announced first, and stored as soon as it is done. After ``seconds``, a task
+        leaves its remaining rows to others.
         """
         body = self.body(Packed(tasks), is_careful=is_careful, seconds=seconds)
         numbered = [
@@ -202,7 +202,7 @@ class FragmentWork:
         raise_failure(ran.notes)
         if any(note.kind == "ended" for note in ran.notes):
             raise SessionError("workers died in the stage; retries of their tasks found that", transient=True)
-        ran.outcomes()  # each has reported its end
+        ran.outcomes()  # raises unless each has reported its end
         reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
             all_ = (piece for pieces in tasks for piece in pieces)
@@ -212,7 +212,7 @@ class FragmentWork:
 
 @contextmanager
 def staging_in(place: str) -> Iterator[Staging]:
-    """A folder for the files of a stage, in that of the table at a place."""
+    """A folder for the files of a stage, in the folder of the table at a place."""
     home = located(place) / COMPUTED
     with writing(place):
         Folder.at(home).make()
@@ -226,7 +226,7 @@ def written_files(reports: Sequence[dict[str, Any]]) -> dict[int, WrittenFile]:
 
 
 def _left(tasks: Sequence[tuple[Piece, ...]], reports: Sequence[dict[str, Any]]) -> list[Piece]:
-    """The rows that tasks have left to others."""
+    """Return the rows that tasks have left to others."""
     reached = {(report["fragment"], report["first"]): report["end"] for report in reports}
     left = []
     for piece in (piece for pieces in tasks for piece in pieces):
@@ -251,9 +251,9 @@ class _LostWorkers:
         self.were_lost = False
 
     def follow(self, at_hand: Sequence[CalledRows]) -> None:
-        """Find the rows that killed a worker, among the announced ones, and let policies decide.
+        """Find the rows that killed a worker among the announced ones, and apply the policies.
 
-        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` if workers are lost for others.
+        Raises ``PipelineError`` for rows that must not be skipped, ``SessionError`` if workers die for unknown causes.
         """
         before = len(self._killers)
         for batch in at_hand:
@@ -272,7 +272,7 @@ class _LostWorkers:
             self._decide(new)
 
     def _decide(self, killers: Sequence[tuple[int, int]]) -> None:
-        """Skip rows, which stay null with a failure, or fail for them."""
+        """Skip rows, which then stay null and have a failure, or raise for them."""
         error = SessionError("the function killed its worker process")
         refused: list[tuple[int, int]] = []
         body = self._work.body(Packed(()), is_careful=True)
@@ -292,7 +292,7 @@ class _LostWorkers:
         self._target.check_skipped(self._skipped, self._counts.rows)
 
     def _alone(self, piece: Piece) -> list[CalledRows] | None:
-        """Run a piece alone, and return the function's rows if its worker died."""
+        """Run a piece alone, and return the rows that the function had when its worker died, or None if it survived."""
         with self._work.staging() as staging:
             try:
                 self._work.stage(staging, [(piece,)], is_careful=True)
@@ -321,12 +321,12 @@ class BackfillRun:
     workers: int
     task_rows: int | None = None
     granularity: int | None = 0
-    """Fragments of a commit; None: all in one, 0: 64, or one in twenty where there are more."""
+    """Fragments per commit. None: all in one commit; 0: 64, or a twentieth of all fragments if that is more."""
     where: str | None = None
     window: Window = WHOLE
     recompute_stale: bool = False
     check: Callable[[Mapping[int, WrittenFile]], None] = lambda _: None
-    """A check that raises if files must not be committed."""
+    """A check before each commit that raises if the files must not be committed."""
     jobs: JobTable | None = None
     """The table's jobs: a file taken over from a running job counts as filled by that job."""
 
@@ -340,8 +340,8 @@ class BackfillRun:
     ) -> None:
         """Compute the selected rows, and count them in ``counts`` as they are committed.
 
-        Fragments that others changed meanwhile are planned again, with the columns of ``target_of`` at that time.
-        Fragments that another job has filled stay that job's, with a warning. Raises the function's error.
+        Fragments that others changed meanwhile are planned again, if ``target_of`` still returns the same columns.
+        Fragments that another job has filled keep that job's values, with a warning. Raises the function's error.
         """
         where = self.where
         counts.total, counts.rows = len(selected), sum(choice.rows for choice in selected)
@@ -386,8 +386,8 @@ class BackfillRun:
     ) -> tuple[SelectedFragment, ...]:
         """Return the fragments to compute again in a newer version.
 
-        These are the lost fragments, the successors of fragments that are gone, and, if ``is_all``, values of another
-        function that were moved meanwhile. Rows that were added meanwhile stay null.
+        These are the lost fragments, the successors of removed ones, and, if ``is_all``, fragments with values of
+        another function that were moved meanwhile. Rows that were added meanwhile stay null.
         """
         then, now = before.by_id, reader.by_id
         columns, inputs = target.columns, target.inputs
@@ -417,7 +417,7 @@ class BackfillRun:
         selected: Sequence[SelectedFragment],
         counts: RunCounts,
     ) -> set[int]:
-        """Compute fragments and commit them, and return those that others had changed by then."""
+        """Compute and commit fragments. Return those that others changed before the commit."""
         lost: set[int] = set()
         many = self.granularity
         if many == 0:
@@ -483,7 +483,7 @@ class BackfillRun:
                 made = self.table.replace({id_: files[id_].name for id_ in same}, newest.version, f"job {self.job}")
             except WriteError:
                 if same <= _having(self.table.at(), target, files):
-                    return had | self._own(files, same)  # it was committed, though nobody could say so
+                    return had | self._own(files, same)  # it was committed despite the error
                 raise
             return None if made is None else had | self._own(files, same)
 
@@ -497,7 +497,7 @@ class BackfillRun:
             raise UsageError(f"{before.name!r} was changed while it was computed", path=self.table.place)
 
     def _own(self, files: Mapping[int, WrittenFile], fragments: set[int]) -> set[int]:
-        """Return the fragments to count here: another running or finished job counts its own files itself."""
+        """Return the fragments to count in this job. Another running or finished job counts its own files."""
         writers = {id_: job_of(files[id_].name) for id_ in fragments}
         if self.jobs is None or set(writers.values()) <= {job_digits(self.job)}:
             return fragments

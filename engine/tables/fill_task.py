@@ -1,8 +1,8 @@
 """The tasks of a backfill: read rows, call the function, keep checkpoints, and write column files.
 
-A task that has a whole fragment writes the file of its columns as it computes. Several tasks compute a larger fragment.
-They leave checkpoints, and one more task joins these. If another run has begun a fragment, such a task joins its
-checkpoints, too.
+A task with a whole fragment writes the fragment's column file as it computes. Several tasks compute a larger fragment
+into checkpoints, and one more task joins these. If an earlier run has begun a fragment, its checkpoints are joined,
+too.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .policies import RowFailure
 from .targets import OTHER_FUNCTION, OTHER_INPUTS, FilledColumns, has_value, stale_condition
 
 _WINDOW: Final = 2**16
-"""Rows that are put together at once."""
+"""The number of rows that are joined at once."""
 
 Stored = Callable[[tuple[int, int]], Iterator[pa.RecordBatch]]
-"""The values of columns in the rows of a span."""
+"""A function that yields the stored values of the rows of a span."""
 
 
 def batches_of(
@@ -60,7 +60,7 @@ def batches_of(
 
 
 def _windows(piece: Computed) -> Iterator[Computed]:
-    """Yield a piece in parts; a part with gaps spans no more rows than a window."""
+    """Yield a piece in parts. A part with gaps spans at most ``_WINDOW`` rows."""
     first, last = int(piece.offsets[0]), int(piece.offsets[-1])
     if last - first + 1 == len(piece) or last - first < _WINDOW:
         yield piece
@@ -72,7 +72,7 @@ def _windows(piece: Computed) -> Iterator[Computed]:
 
 
 def _between(first: int, end: int, schema: pa.Schema, stored: Stored | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows from one offset to another for which nothing was computed."""
+    """Yield the rows from one offset to another, for which nothing was computed: stored values, or nulls."""
     if first >= end:
         return
     if stored is not None:
@@ -83,7 +83,7 @@ def _between(first: int, end: int, schema: pa.Schema, stored: Stored | None) -> 
 
 
 def _filled(piece: Computed, first: int, end: int, schema: pa.Schema, stored: Stored | None) -> pa.RecordBatch:
-    """A piece with the rows between its own."""
+    """Return a piece with its gaps filled: with stored values, or nulls."""
     places = piece.offsets.astype(np.int64) - first
     if stored is None:
         indices = np.zeros(end - first, np.int64)
@@ -106,15 +106,15 @@ ANNOUNCED: Final = "batch-"
 _REPORT_SECONDS: Final = 1.0
 """Seconds between a task's reports of its computed rows."""
 _CHECK_SECONDS: Final = 0.5
-"""Seconds between a task's checks whether another has failed."""
+"""Seconds between a task's checks for another task's failure."""
 
 
 @dataclass(frozen=True)
 class BackfillBody(Body):
-    """The stage that computes columns. ``job`` is what files with failures are called after.
+    """The stage that computes columns. ``job`` is part of the names of files with failures.
 
-    ``is_careful``: each batch is announced before the function has it, so that one that kills its worker is known.
-    ``home`` is the place of the table whose checkpoints and errors they are; by default the one that is read.
+    ``is_careful``: each batch is announced before the function gets it, so that a batch that kills its worker is known.
+    ``home`` is the place of the table with the checkpoints and errors; by default, of the table that is read.
     """
 
     table: LanceTable
@@ -126,11 +126,11 @@ class BackfillBody(Body):
     is_careful: bool = False
     home: str | None = None
     seconds: float | None = None
-    """The time after which a task leaves the rest of its rows to others; None: it has all it needs."""
+    """The time after which a task leaves its remaining rows to others; None: no limit."""
 
     @property
     def checkpoints(self) -> CheckpointStore:
-        """The checkpoints to which what was computed goes."""
+        """The checkpoints for computed values."""
         return CheckpointStore(self.home or self.table.place)
 
     def label(self, index: int) -> str:
@@ -196,7 +196,7 @@ class BackfillBody(Body):
 
 
 class _CalledFunctionError(Exception):
-    """The function failed, and its policy does not let that pass: for a batch, or for so many rows."""
+    """The function failed, and no policy skips the batch, or that many rows."""
 
     def __init__(self, error: Exception, failures: list[dict[str, Any]]) -> None:
         super().__init__(str(error))
@@ -205,7 +205,7 @@ class _CalledFunctionError(Exception):
 
 
 class _LeftRowsError(Exception):
-    """The task has had its time. The rows from an offset on are for others; those before are in checkpoints."""
+    """The task's time is over. Rows from an offset on are left to others; the rows before are in checkpoints."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -213,11 +213,11 @@ class _LeftRowsError(Exception):
 
 
 class _EndedWorkerError(Exception):
-    """An earlier try at a task had this batch when its worker ended."""
+    """In an earlier attempt of the task, its worker died during this batch."""
 
 
 class _Amount:
-    """The rows that a task has computed, told from time to time."""
+    """The number of rows that a task has computed, reported from time to time."""
 
     def __init__(self, task: TaskRun) -> None:
         self._task = task
@@ -235,7 +235,7 @@ class _Amount:
 
 
 class _PieceRun:
-    """One piece in a task."""
+    """The run of one piece in a task."""
 
     def __init__(self, body: BackfillBody, piece: Piece, staging: Staging, ends: float | None, amount: _Amount) -> None:
         self._body = body
@@ -277,7 +277,7 @@ class _PieceRun:
         return {"computed": computed if computed_offsets else count, "file": file.to_dict()}
 
     def _written(self, pieces: Iterator[Computed]) -> tuple[str, list[dict[str, Any]], int]:
-        """Write the file, and return its name, what failed, and how many rows are computed in it."""
+        """Write the file, and return its name, the failures, and the number of computed rows."""
         body, piece = self._body, self._piece
         failures: list[dict[str, Any]] = []
         count = 0
@@ -309,7 +309,7 @@ class _PieceRun:
         return file.name, failures, count
 
     def _file_name(self) -> str:
-        """Return the file's name, with the provenance of its values, including those that are kept."""
+        """Return the file's name with the provenance of all of its values, also of the kept ones."""
         target, fragment, where = self._body.target, self._piece.fragment, self._piece.where
         said = target.provenance(fragment)
         if where is None or target.keeps_others:
@@ -323,7 +323,7 @@ class _PieceRun:
         return said.file_name(self._body.job, keeps_stale=keeps)
 
     def _computed(self, computed_offsets: list[Offsets]) -> Iterator[Computed]:
-        """Yield the values for the selected rows of the piece without a checkpoint, in order."""
+        """Yield the values of the piece's selected rows that have no checkpoint, in order."""
         body, piece = self._body, self._piece
         size = BatchSize(body.batching)
         base = piece.fragment.id << 32
@@ -375,7 +375,7 @@ class _PieceRun:
         for offsets in computed_offsets:
             is_known[offsets] = True
         if is_known[slice(*piece.span)].all():
-            return  # selecting the rows takes 10 ms for a million
+            return  # saves selecting the rows: 10 ms for a million
         is_missing = np.zeros(piece.fragment.rows, np.bool_)
         if piece.only is not None:
             is_missing[piece.only[(piece.only >= piece.span[0]) & (piece.only < piece.span[1])]] = True
@@ -420,7 +420,7 @@ class _PieceRun:
             keep()
 
     def _is_over(self) -> bool:
-        """Return whether another task has failed, so that this one need not go on."""
+        """Return whether another task has failed, so that this one can stop."""
         if time.monotonic() - self._looked > _CHECK_SECONDS:
             self._looked = time.monotonic()
             self._over = self._staging.has_failed()
@@ -434,7 +434,7 @@ def skipped_by(failures: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 @contextmanager
 def _announced(staging: Staging, piece: Piece, offsets: Offsets, *, wanted: bool) -> Iterator[None]:
-    """In the block, a file in the staging folder names the function's rows. An existing one is from a dead try."""
+    """In the block, a file in the staging folder names the function's rows. If it exists, an earlier attempt died."""
     if not wanted:
         yield
         return
@@ -456,7 +456,7 @@ _SHOWN: Final = 10
 
 
 class CalledRows(NamedTuple):
-    """The rows that a function was called with: their fragment, the first and the last offset."""
+    """The rows of a function call: their fragment, and their first and last offset."""
 
     fragment: int
     first: int
@@ -470,9 +470,9 @@ def batches_at_hand(staging: Staging) -> list[CalledRows]:
 
 
 def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece, batch: CalledRows) -> list[int]:
-    """Return the offsets of the rows of a batch, in a piece, that kill their worker.
+    """Return the offsets of a batch's rows that kill their worker.
 
-    ``run`` computes a piece, and returns None, or the function's rows if its worker died.
+    ``run`` computes a piece. If its worker dies, it returns the rows that the function had then, otherwise None.
     """
     offsets: list[int] = []
     todo = [(batch.first, batch.last + 1)]
@@ -488,7 +488,7 @@ def rows_that_kill(run: Callable[[Piece], list[CalledRows] | None], piece: Piece
 
 
 def killed_by(name: str, rows: list[tuple[int, int]]) -> PipelineError:
-    """Return the error for rows, by fragment and offset, in which the function of a column killed its worker."""
+    """Return the error for rows (fragment, offset) with which a column's function killed its worker."""
     shown = ", ".join(f"row {offset} of fragment {fragment}" for fragment, offset in rows[:_SHOWN])
     more = f", and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
     return PipelineError(

@@ -1,4 +1,4 @@
-"""Functions of computed columns: declared by ``udf``, instantiated once per process, pickled for workers."""
+"""Functions of computed columns: declared by ``udf``, pickled for workers, with one object of a class per process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .signatures import FunctionKind, FunctionSignature, Parameter, signature_of
 
 
 def send_modules_beside(function: Callable[..., Any]) -> None:
-    """Pickle loaded modules beside the module of ``function`` by value.
+    """Pickle by value the loaded modules in the folder of ``function``'s module.
 
-    Modules that a fresh process finds by itself are not: installed ones, and those on ``PYTHONPATH``.
+    Modules that a new process can import are excluded: installed ones, and those on ``PYTHONPATH``.
     """
     top = function.__module__.partition(".")[0]
     home = _home_of(sys.modules.get(top), top)
@@ -55,7 +55,7 @@ def _home_of(module: ModuleType | None, name: str) -> Path | None:
 
 @cache
 def _folder_of(place: str) -> Path:
-    """The folder of a file. It is kept: to look for links in the places of 200 modules took 10 ms for each stage."""
+    """Return the folder of a file, cached: resolving the links of 200 modules took 10 ms for each stage."""
     return Path(os.path.realpath(place)).parent
 
 
@@ -79,7 +79,7 @@ def _importable() -> frozenset[Path]:
 
 
 _MOST: Final = 8
-"""Objects that are kept in a process; a model may be large, and a session may live for days."""
+"""The most objects kept in a process: a model may be large, and a session may run for days."""
 
 _made: dict[str, Callable[..., Any]] = {}
 _making = threading.RLock()
@@ -88,9 +88,9 @@ _making = threading.RLock()
 def instance_of(
     token: str, kind: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[str, Any]] | None
 ) -> Callable[..., Any]:
-    """Return this process's object of the class ``kind`` for ``token``; create and prepare it if there is none.
+    """Return this process's object of the class ``kind`` for ``token``. Create and prepare it if it does not exist.
 
-    The eight last used objects stay in memory.
+    The eight most recently used objects stay in memory.
     """
     with _making:
         instance = _made.pop(token, None)
@@ -107,21 +107,20 @@ def instance_of(
 
 
 MARK: Final = "virtual_column"
-"""The key of a field's metadata that is ``true`` for a computed column. Its other entries begin with this key."""
+"""The metadata key whose value is ``true`` for a computed column. The column's other keys begin with this key."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UDF:
     """A function that computes one or several columns, created by :func:`udf`.
 
-    ``kind`` is the way of calling it, ``inputs`` are its input columns in order (None: all). ``data_type`` is the type
-    of its result: a struct for several columns, the ``outputs``. ``digest`` is the digest of its code
+    ``kind`` says how it is called; ``inputs`` are its input columns in order (None: all). ``data_type`` is the type of
+    its result: for several columns, a struct of the ``outputs``. ``digest`` is the digest of its code
     (:func:`~chunkmill.engine.tables.digests.digest_of`), and the default of ``version``.
 
-    Calling a UDF calls the function. Calling a UDF of a class sets the arguments of the constructor, and returns the
-    UDF with them.
+    Calling a UDF calls the function. Calling a UDF of a class returns a UDF with these arguments for the constructor.
 
-    Workers receive its code by cloudpickle, with modules next to the user's script. Guarantee: each process creates one
+    Workers get its code by cloudpickle, with the modules next to the user's script. Guarantee: each process creates one
     object of a class, and calls its ``preprocess``, if any, once, before the first batch.
     """
 
@@ -145,12 +144,11 @@ class UDF:
     auto_backfill: bool = False
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The name of a class's object in a process. Copies of the UDF, such as those with other inputs, share the
-    object."""
+    """The key of a class's object in a process. Copies of the UDF, such as with other inputs, share the object."""
 
     @property
     def kind(self) -> FunctionKind:
-        """The way in which the function is called."""
+        """The call convention of the function."""
         return self.signature.kind
 
     @property
@@ -170,7 +168,7 @@ class UDF:
 
     @property
     def is_class(self) -> bool:
-        """Return whether the UDF is of a class, of which each process creates an object."""
+        """Return whether the UDF is a class. Each process then creates one object of it."""
         return isinstance(self.function, type)
 
     def __repr__(self) -> str:
@@ -178,10 +176,10 @@ class UDF:
         return f"UDF({self.name}({inputs}) -> {self.data_type}, {self.kind.value})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or give a class its constructor's arguments. Raises ``TypeError`` for unknown ones."""
+        """Call the function, or set a class's constructor arguments. Raises ``TypeError`` for unknown arguments."""
         if not self.is_class or self.arguments is not None:
             return self._callable()(*args, **kwargs)
-        with suppress(ValueError):  # a class that does not tell its signature
+        with suppress(ValueError):  # a class without a readable signature
             inspect.signature(self.function).bind(*args, **kwargs)
         if self.version == self.digest and not is_plain((args, kwargs)):
             raise UsageError(
@@ -200,7 +198,7 @@ class UDF:
 
     @property
     def has_own_names(self) -> bool:
-        """Whether its inputs are the columns with its parameters' names, not given others."""
+        """Whether its inputs are the columns named like its parameters, and not others."""
         return self.inputs is not None and self.inputs == tuple(
             parameter.name for parameter in self.signature.parameters if parameter.required
         )
@@ -208,16 +206,16 @@ class UDF:
     def with_inputs(self, inputs: Sequence[str]) -> UDF:
         """Return the same function for these columns, by position.
 
-        Raises ``UsageError`` for another number of columns, or if the function takes a batch of all columns.
+        Raises ``UsageError`` if the number of columns is wrong, or the function takes a batch of all columns.
         """
         return replace(self, inputs=_checked_inputs(self.name, self.signature, inputs))
 
     def compute(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the column, or the struct of columns, for a batch with the input columns: by name, or in order.
 
-        Raises the function's errors, with a note of the row for functions of rows, and ``FunctionResultError`` unless
-        it returns one value of ``data_type`` for each row. A row that exceeds ``timeout`` raises a ``TimeoutError``:
-        immediately in a process's main thread, elsewhere when the row ends.
+        Raises the function's errors (those of row functions with a note that names the row), and
+        ``FunctionResultError`` unless it returns one value of ``data_type`` for each row. A row that exceeds
+        ``timeout`` raises a ``TimeoutError``: immediately in a process's main thread, elsewhere when the row ends.
         """
         return compute_batch(
             self._callable,
@@ -235,7 +233,7 @@ class UDF:
 
 @dataclass(frozen=True, slots=True)
 class UnpackedUDF:
-    """A function that returns ``Columns[T]``, and a prefix for the names of its columns."""
+    """A function that returns ``Columns[T]``, with a prefix for the names of its columns."""
 
     udf: UDF
     prefix: str = ""
@@ -407,7 +405,7 @@ def _check_one_of(name: str, value: object, other: str, older: object) -> None:
 
 
 def _check_options(name: str, options: Mapping[str, Any], kind: FunctionKind) -> None:
-    """Raise for an option that no run could follow."""
+    """Raise for an invalid option."""
     for option, least in _LEAST.items():
         value = options[option]
         if value is None and option not in _NEEDED:
@@ -457,7 +455,7 @@ def _named(function: Callable[..., Any], name: str | None) -> str:
 
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The callable for columns: a function itself, of a class the method ``__call__`` without its ``self``."""
+    """Return the callable that takes columns: the function, or the method ``__call__`` of a class without ``self``."""
     if not isinstance(function, type):
         return function
     method = inspect.getattr_static(function, "__call__")
@@ -483,7 +481,7 @@ def _checked_type(name: str, signature: FunctionSignature) -> pa.DataType:
 
 
 def _own_inputs(name: str, signature: FunctionSignature) -> tuple[str, ...] | None:
-    """The columns that a function is called with by the names of its parameters."""
+    """Return the input columns according to the names of the function's parameters; None: all columns."""
     if signature.kind is FunctionKind.RECORD_BATCH:
         return None
     names = tuple(parameter.name for parameter in signature.parameters if parameter.required)
@@ -511,7 +509,7 @@ _EXPECTED: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "timedelta": (types.is_duration,),
     "Decimal": (types.is_decimal,),
 }
-"""For an annotation the types whose values are such."""
+"""The column types that fit an annotation."""
 
 
 def check_against(schema: pa.Schema, udf: UDF) -> None:

@@ -30,7 +30,7 @@ from .policies import ROW_NOTE
 class RowProgress:
     """Reports all stages of a run to a listener as one stage, of the ``rows`` that the run computes.
 
-    ``steps`` are the rows that its stages read: more if few of them are selected, or several functions are called.
+    ``steps`` is the number of rows that its stages read: more if few are selected, or several functions are called.
     """
 
     def __init__(self, listener: ProgressListener, rows: int, steps: int) -> None:
@@ -48,7 +48,7 @@ class RowProgress:
         self._earlier_tasks, self._tasks = self._tasks, self._tasks + total_splits
 
     def advanced(self, done: ProgressState) -> None:
-        """A stage went on, whose sizes are rows."""
+        """A stage advanced; its sizes are rows."""
         rows = min((self._passed + done.bytes_done) * self._rows // self._steps, self._rows)
         seconds = time.monotonic() - self._began
         tasks = self._earlier_tasks + done.splits_done
@@ -67,20 +67,20 @@ class RowProgress:
         """Do nothing: the run has no report of its own."""
 
     def passed(self, rows: int) -> None:
-        """Count rows that a stage is done with."""
+        """Count rows that a stage has finished."""
         self._passed += rows
 
 
 def rows_shown(run: RunOptions, rows: int, steps: int) -> RunOptions:
-    """Return the options with a listener that sees all stages of a run as one, by :class:`RowProgress`."""
+    """Return options whose listener sees all stages of a run as one, by :class:`RowProgress`."""
     return run if run.progress is None else replace(run, progress=RowProgress(run.progress, rows, steps))
 
 
 @dataclass
 class RunCounts:
-    """Counts of a run: rows with a value, and failed ones by policy, of ``rows``; fragments, of ``total``.
+    """Counts of a run. Of ``rows``: those with a value, and failed ones by policy. Of ``total``: finished fragments.
 
-    ``errors`` are the names of files with error records, ``taken`` the fragments that another job filled meanwhile.
+    ``errors`` are the names of files with error records; ``taken`` are the fragments that another job filled meanwhile.
     """
 
     processed: int = 0
@@ -100,7 +100,7 @@ FAILED: Final = "FAILED"
 _INTERRUPTED: Final = "it was interrupted"
 _KEPT: Final = "Committed values stay, and other computed values are kept for the next run."
 _CLEARING: Final = 5.0
-"""Seconds that an interrupted job gets to keep what it has computed."""
+"""Seconds that an interrupted job gets to store computed values."""
 
 _TIMES: Final = ("launched_at", "completed_at", "heard_at")
 _BEAT_SECONDS: Final = 60.0
@@ -141,7 +141,7 @@ class BackfillJobResult:
 class ErrorRecord:
     """A row, or a batch, for which a function failed.
 
-    ``row_address`` is the fragment's number times 2**32 and the row's offset in it; None for a batch as a whole.
+    ``row_address`` is the fragment's number times 2**32 plus the row's offset in it; None for a whole batch.
     """
 
     error_id: str
@@ -182,7 +182,7 @@ class JobMetric:
 class JobRecord:
     """The record of a job in the table's folder.
 
-    ``status`` is RUNNING, DONE or FAILED. A job has failed if its process is gone. ``config`` is JSON.
+    ``status`` is RUNNING, DONE or FAILED. A job whose process is gone has failed. ``config`` is JSON.
     """
 
     table_name: str
@@ -221,7 +221,7 @@ class JobTable:
         self._errors = Folder.at(located(place) / COMPUTED / "errors")
 
     def begin(self, job_id: str, job_type: str, column: str, config: Mapping[str, Any], version: int = 0) -> JobRecord:
-        """Record a running job. ``version`` and later versions of the table stay while it runs."""
+        """Record a running job. While it runs, cleanups keep ``version`` and later versions of the table."""
         record = JobRecord(
             self._name,
             column,
@@ -287,7 +287,7 @@ class JobTable:
         self._jobs.delete([f"{record.job_id}.json"])
 
     def running(self) -> list[JobRecord]:
-        """The running jobs. A job with a damaged record does not run: a power failure ended it."""
+        """The running jobs. A job with a damaged record is not running: a power failure ended it."""
         records = []
         for name in self._names(self._jobs):
             with contextlib.suppress(ReadError, NotFoundError):
@@ -321,7 +321,7 @@ class JobTable:
     ) -> list[ErrorRecord]:
         """The error records of all jobs, or of one job, column or error type."""
         jobs = self.all() if job_id is None else [self.get(job_id)] if self._has(job_id) else []
-        files = {name: job for job in jobs for name in job.errors}  # a run may continue those of an earlier one
+        files = {name: job for job in jobs for name in job.errors}  # a run may continue files of an earlier one
         records = (record for name, job in files.items() for record in self._records(job, name))
         return [
             record
@@ -340,7 +340,7 @@ class JobTable:
         return self._jobs.exists(f"{job_id}.json")
 
     def _records(self, job: JobRecord, name: str) -> Iterator[ErrorRecord]:
-        """The records in a file. Damaged ones are left out, with a warning: a run that was cut may leave its last."""
+        """Yield the records in a file. Damaged ones are left out, with a warning: an interrupted run may leave one."""
         damaged: list[Exception] = []
         try:
             lines = self._errors.get(name).splitlines()
@@ -369,7 +369,7 @@ def _error_data(line: bytes) -> dict[str, Any]:
 
 
 def _is_of_errors(name: str) -> bool:
-    """Return whether a name is one of a file of error records, and not a path elsewhere."""
+    """Return whether a name is a file name of error records, and not a path to another folder."""
     return "/" not in name and name.endswith(".jsonl")
 
 
@@ -384,10 +384,10 @@ def kept(
     *,
     is_saved: bool = True,
 ) -> Iterator[RunCounts]:
-    """Run a job in the block, and record that it runs and may need the table from a version on.
+    """Run a job in the block. Its record says that it runs, and may need the table from a version on.
 
-    If ``is_saved`` is False, the record is removed when the job is over. Raises ``JobFailedError`` for the block's
-    errors, and errors of usage unchanged. An interrupt's message says how to continue.
+    If ``is_saved`` is False, the record is removed when the job ends. Raises ``JobFailedError`` for the block's errors;
+    a ``UsageError`` stays unchanged. An interrupt's message says how to continue.
     """
     counts = RunCounts()
     record = jobs.begin(job, job_type, column, config, version)
@@ -426,7 +426,7 @@ def kept(
 
 @contextmanager
 def announced(jobs: JobTable, job: str, reader: str, config: Mapping[str, Any], version: int) -> Iterator[None]:
-    """In the block, record in another table's folder, if it is writable, that a job reads it from a version on."""
+    """In the block, another table's folder, if writable, has a record that a job reads the table from a version on."""
     try:
         record = jobs.begin(f"{job}-reads", f"READ by {reader}", "", config, version)
     except (OSError, WriteError):
@@ -442,12 +442,12 @@ def announced(jobs: JobTable, job: str, reader: str, config: Mapping[str, Any], 
 
 @contextmanager
 def _heard(jobs: JobTable, record: JobRecord) -> Iterator[None]:
-    """In the block, record a sign of life of the job's process from time to time."""
+    """In the block, record from time to time that the job's process is alive."""
     over = threading.Event()
 
     def saying() -> None:
         while not over.wait(_BEAT_SECONDS):
-            with contextlib.suppress(OSError, WriteError):  # the next sign may succeed
+            with contextlib.suppress(OSError, WriteError):  # the next heartbeat may succeed
                 jobs.put(replace(record, heard_at=datetime.now(UTC)))
 
     thread = threading.Thread(target=saying, name=f"chunkmill-heard-{record.job_id[:8]}", daemon=True)
@@ -465,14 +465,14 @@ class JobFuture(Generic[R]):
     def __init__(self, job_id: str, run: Callable[[], R]) -> None:
         self.job_id = job_id
         self._future: Future[R] = Future()
-        # not a daemon: the process waits for it before it ends
+        # not a daemon: the process waits for the thread before it ends
         self._thread = threading.Thread(target=self._run, args=(run,), name=f"chunkmill-job-{job_id[:8]}")
         self._thread.start()
 
     def _run(self, run: Callable[[], R]) -> None:
         try:
             self._future.set_result(run())
-        except BaseException as error:  # noqa: BLE001 (who asks for the result gets it)
+        except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._future.set_exception(error)
 
     def done(self, timeout: float | None = None) -> bool:

@@ -1,8 +1,8 @@
 """Columns that are loaded from files and other tables, joined by a primary key.
 
-Tasks read the source. They write its values to scratch, and its keys in parts by a hash; each part is sorted. The rest
-works like a backfill: tasks read the keys of fragments, find the values in the parts, and write files of the columns,
-and the driver commits these. The driver holds nothing of the source.
+Tasks read the source. They write its values, and its keys in parts by hash, to scratch; then each part is sorted. The
+rest works like a backfill: tasks read the keys of fragments, find the values by the parts, and write column files,
+which the driver commits. The driver holds no rows of the source.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from .view import check_own
 
 ON_MISSING: Final = ("carry", "null", "error")
 _PART_BYTES: Final = 64 << 20
-"""Bytes of a sorted part. A task that sorts one holds it twice."""
+"""The size of a sorted part in bytes. A task that sorts a part holds it twice."""
 _TASK_BYTES: Final = 128 << 20
 _MOST_PARTS: Final = 4096
 
 
 @dataclass(frozen=True)
 class LoadedColumns(FilledColumns):
-    """Columns that are filled from a source by its key. ``keys``: its rows in scratch, once they are there.
+    """Columns that are filled from a source by its key. ``keys`` are the source's rows in scratch, once written.
 
-    A fragment's values are found in a second or two, and one task writes it once. Cut in two with checkpoints, 1.2
-    million rows of 128 floats took 3.3 s instead of 1 s (scale_computed.py).
+    One task finds a fragment's values in a second or two and writes them. With the fragment cut in two, and
+    checkpoints, 1.2 million rows of 128 floats took 3.3 s instead of 1 s (scale_computed.py).
     """
 
     source: tuple[Any, ...]
@@ -71,12 +71,12 @@ class LoadedColumns(FilledColumns):
 
     @cached_property
     def token(self) -> str:
-        """Return the token of the source's present state, and of the treatment of rows that it lacks."""
+        """Return the token of the source's present state, the columns, and ``on_missing``."""
         return token_of(list(self.source), self.inputs, self.columns, self.on_missing)
 
     @property
     def described(self) -> dict[str, str]:
-        """Return nothing: a load has no function."""
+        """The name ``load_columns``, and the token as the version: a load has no function."""
         return {"udf_name": "load_columns", "udf_version": self.token}
 
     @property
@@ -87,9 +87,9 @@ class LoadedColumns(FilledColumns):
     def compute(
         self,
         batch: pa.RecordBatch,
-        addresses: Addresses,  # noqa: ARG002 (a key is all that is looked at)
+        addresses: Addresses,  # noqa: ARG002 (only the key is used)
     ) -> tuple[Any, pa.RecordBatch, Sequence[RowFailure]]:
-        """The values of the rows that the source has, or of all rows."""
+        """Return the values of the rows that the source has; with ``null``, of all rows."""
         assert self.keys is not None
         mask, values = self.keys.find(batch.column(0), self.schema)
         if self.keeps_others or mask.all():
@@ -179,7 +179,7 @@ def missing_rows(reader: FragmentReader, target: LoadedColumns) -> Callable[[Map
 def partitioned(
     table: LanceTable, source: ColumnSource, pk: str, columns: Sequence[str], staging: Staging, run: RunOptions
 ) -> HashedSource:
-    """Write the rows of a source into sorted parts in a staging folder. Raises ``UsageError`` for duplicate keys."""
+    """Write a source's rows into sorted parts in a staging folder. Raises ``UsageError`` for duplicate keys."""
     names = (pk, *columns)
     size = sum(piece.size for piece in source.pieces)
     parts = max(1, min(_MOST_PARTS, -(-size // _PART_BYTES)))
@@ -208,7 +208,7 @@ def partitioned(
 
 @dataclass(frozen=True)
 class CutBody(Body):
-    """The stage that reads a source and writes its values, and its keys by the parts that they are in."""
+    """The stage that reads a source and writes its values, and its keys by part."""
 
     source: ColumnSource
     columns: tuple[str, ...]
@@ -221,7 +221,7 @@ class CutBody(Body):
         return f"piece {first.number} of {first.place}"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Write files of values, and for each a file for each part that its keys are in."""
+        """Write files of values, and for each of them one file of keys per part."""
         key = self.columns[0]
         held: list[pa.RecordBatch] = []
         runs: list[tuple[int, str, str]] = []
@@ -260,7 +260,7 @@ class CutBody(Body):
 
 @dataclass(frozen=True)
 class SortBody(Body):
-    """The stage that makes sorted parts of keys. ``runs`` are files of a part, with the numbers of their values'."""
+    """The stage that sorts each part's keys. ``runs`` are a part's files, with the numbers of their value files."""
 
     key: pa.Field
     runs: tuple[tuple[tuple[str, int], ...], ...]
@@ -270,7 +270,7 @@ class SortBody(Body):
         return f"part {index} of the source"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Sort a part, and count keys that it has twice."""
+        """Sort a part, and count its duplicate keys."""
         tables = [pa.schema([self.key, (ROW, pa.int64()), (FILE, pa.int64())]).empty_table()]
         for name, number in self.runs[task.index]:
             table = opened(task.location, name)
@@ -295,7 +295,7 @@ def _reports_of(
 def run_load(
     backfill: BackfillRun, source: ColumnSource, target: LoadedColumns, new: Sequence[pa.Field], counts: RunCounts
 ) -> None:
-    """Load columns, of which ``new`` are added, and count what is done."""
+    """Load columns, and count rows and fragments. ``new`` columns are added first."""
     table = backfill.table
     home = located(table.place) / COMPUTED
     with writing(table.place):
@@ -341,7 +341,7 @@ def _added(table: LanceTable, fields: Sequence[pa.Field]) -> list[pa.Field]:
 
 
 def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the groups of columns that share their files in all fragments: only these can get new files at once."""
+    """Return the groups of columns that share files in all fragments: only these can get new files in one commit."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for column in columns:
         groups.setdefault(tuple(fragment.files.get(column, "") for fragment in reader.fragments), []).append(column)
@@ -349,7 +349,7 @@ def _groups(reader: FragmentReader, columns: Sequence[str]) -> list[tuple[str, .
 
 
 def _fill(backfill: BackfillRun, target: LoadedColumns, columns: Sequence[str], counts: RunCounts) -> None:
-    """Fill some of the columns of a load, and count the rows once."""
+    """Fill a group of a load's columns. Rows of several groups count once."""
     reader = backfill.table.at()
     fields = tuple(reader.schema.field(name) for name in columns)
     ready = replace(target, name=", ".join(columns), fields=fields)
@@ -381,7 +381,7 @@ def load_job(
     _loader_cpus: float | None = None,
     _loader_memory: int | None = None,
     commit_granularity: int | None = None,
-    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is told as it comes)
+    refresh_status_secs: float = 2.0,  # noqa: ARG001 (progress is reported continuously)
     enable_job_tracker_saves: bool = True,
     job_id: str | None = None,
     **kwargs: Any,

@@ -1,4 +1,4 @@
-"""Sources of loaded columns: Parquet, Arrow IPC and Lance; their rows hashed and sorted by key."""
+"""Sources of loaded columns (Parquet, Arrow IPC and Lance), and their rows hashed and sorted by key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _READ_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True)
 class SourcePiece:
-    """Some rows of a source: row group, record batch or fragment ``number``, and about their bytes."""
+    """Some rows of a source: row group, record batch or fragment ``number``, with their approximate bytes."""
 
     place: str
     number: int
@@ -46,7 +46,7 @@ class SourcePiece:
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """A source: its format, pieces and columns, and its identity, which a later source at its place does not share."""
+    """A source: format, pieces, columns, and identity. A later source at the same place has another identity."""
 
     format: Format
     pieces: tuple[SourcePiece, ...]
@@ -54,7 +54,7 @@ class ColumnSource:
     identity: tuple[Any, ...]
 
     def read(self, piece: SourcePiece, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece: some columns. Raises ``ReadError``."""
+        """Yield some columns of a piece's rows. Raises ``ReadError``."""
         if self.format == "lance":
             table = _lance_table(piece.place)
             reader = table.at(self.identity[1])
@@ -78,12 +78,12 @@ class ColumnSource:
 
 
 def _rows_of(rows: int, size: int) -> int:
-    """Rows of a piece that are read at once."""
+    """The number of rows that are read at once."""
     return max(1, min(_READ_ROWS, _READ_BYTES * rows // max(size, 1)))
 
 
 def source_of(source: str | Sequence[str], given: str | None) -> ColumnSource:
-    """The source at a place, or of several files. Raises ``UsageError``, ``ReadError`` or ``SourceMissingError``."""
+    """Return the source at a place or of files. Raises ``UsageError``, ``ReadError`` or ``SourceMissingError``."""
     if given not in (None, "parquet", "lance", "ipc"):
         raise UsageError(f"source_format must be parquet, lance or ipc, not {given!r}")
     if not isinstance(source, str):
@@ -140,7 +140,7 @@ def _of_files(places: Sequence[Location], format_: Format) -> ColumnSource:
 
 
 def _format_at(place: Location) -> Format:
-    """Return the format of a file or of a folder of files, by the suffixes of names."""
+    """Return the format of a file or of a folder's files, by the suffixes of their names."""
     if place.name.endswith(tuple(_SUFFIXES)):
         return _format_of(place)
     folder = Folder.at(place)
@@ -203,7 +203,7 @@ def _size_of(place: Location) -> int:
 
 
 def _stamp(place: Location) -> tuple[int, int]:
-    """Return the size of a file, and its time of change if known."""
+    """Return the size of a file, and its modification time if known."""
     return _size_of(place), place.stat().st_mtime_ns if isinstance(place, Path) else 0
 
 
@@ -238,7 +238,7 @@ Hashes = npt.NDArray[np.uint64]
 def hashes_of(keys: pa.Array) -> Hashes:
     """Return the hashes of keys without nulls, the same in each process.
 
-    Integers are mixed as by splitmix64 (Steele, Lea and Flood, 2014), everything else by pandas' SipHash.
+    Integers are hashed by splitmix64 (Steele, Lea and Flood, 2014), everything else by pandas' SipHash.
     """
     if pa.types.is_integer(keys.type) or pa.types.is_temporal(keys.type) or pa.types.is_boolean(keys.type):
         width = keys.type.bit_width if not pa.types.is_boolean(keys.type) else 8
@@ -257,12 +257,12 @@ def hashes_of(keys: pa.Array) -> Hashes:
 
 
 def part_of(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
-    """Return the number of the part of each hash."""
+    """Return the part number of each hash."""
     return (hashes >> np.uint64(40)).astype(np.int64) % parts
 
 
 def sorted_part(tables: Sequence[pa.Table], key: str) -> pa.Table:
-    """The rows of a part, with their hashes, sorted by them, and the key behind them."""
+    """Return the rows of a part sorted by hash: the hash, the key, and the other columns."""
     table = pa.concat_tables(tables).combine_chunks()
     keys = table.column(key).combine_chunks() if table.num_rows else pa.nulls(0, table.schema.field(key).type)
     hashes = hashes_of(keys)
@@ -279,7 +279,7 @@ def sorted_part(tables: Sequence[pa.Table], key: str) -> pa.Table:
 
 
 def duplicates_in(part: pa.Table) -> int:
-    """Return the number of rows of a sorted part with the key of an earlier row."""
+    """Return the number of rows in a sorted part that repeat the key of an earlier row."""
     hashes = part.column(HASH).to_numpy()
     same = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
     if not len(same):
@@ -295,7 +295,7 @@ def duplicates_in(part: pa.Table) -> int:
 
 
 def written(table: pa.Table) -> memoryview:
-    """A table as an Arrow file that can be mapped."""
+    """Return a table as an Arrow file that can be memory-mapped."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -304,7 +304,7 @@ def written(table: pa.Table) -> memoryview:
 
 @dataclass(frozen=True)
 class HashedSource:
-    """The sorted parts of a source, the files of its values, in a folder, and the bytes of a row. It pickles."""
+    """A source in a folder: its sorted parts, its value files, and the bytes of a row. Picklable."""
 
     folder: str
     parts: int
@@ -317,7 +317,7 @@ class HashedSource:
         return f"{part:05d}.sorted"
 
     def find(self, keys: pa.Array, schema: pa.Schema) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-        """Return the mask of the keys that the source has, and their values, in order. A null is no key."""
+        """Return the mask of the keys that the source has, and their values, in order. A null key counts as missing."""
         mask = np.zeros(len(keys), np.bool_)
         valid_rows = np.flatnonzero(np.asarray(keys.is_valid()))
         valid_keys = keys.take(pa.array(valid_rows)) if len(valid_rows) != len(keys) else keys
@@ -350,7 +350,7 @@ class HashedSource:
 
 
 def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the row of each key in a sorted part, or -1 if it has none."""
+    """Return the row of each key in a sorted part, or -1 for a missing key."""
     sorted_ = table.column(HASH).to_numpy()
     at = np.searchsorted(sorted_, hashes).astype(np.int64)
     places = np.full(len(hashes), -1, np.int64)
@@ -366,7 +366,7 @@ def _places(table: pa.Table, hashes: Hashes, keys: pa.Array) -> npt.NDArray[np.i
         )
         places[open_[equal]] = at[open_[equal]]
         open_ = open_[~equal]
-        at[open_] += 1  # another key with this hash
+        at[open_] += 1  # another key has this hash
     return places
 
 
@@ -376,7 +376,7 @@ def _part(folder: str, name: str) -> pa.Table:
 
 
 def opened(folder: str, name: str) -> pa.Table:
-    """Return an Arrow file, mapped into memory; for an object, from a copy without a name."""
+    """Memory-map an Arrow file. An object is first copied to a temporary file, which is deleted at once."""
     place = located(folder)
     if isinstance(place, Path):
         return pa.ipc.open_file(pa.memory_map(str(place / name))).read_all()

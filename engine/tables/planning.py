@@ -39,12 +39,12 @@ Window = tuple[int, int | None]
 """The range of fragments of a table: the first, and the one after the last."""
 WHOLE: Final[Window] = (0, None)
 _LEAST_TASK_ROWS: Final = 1024
-"""Rows of a task by default, at least: of a function of 1 ms a row, a second's work."""
+"""The default minimum of rows per task: a second's work for a function that takes 1 ms per row."""
 _TASKS_OF_A_WORKER: Final = 4
-"""Tasks of a worker for a slow function. Each is 10 to 20 ms of Spark's, and two more a worker made a backfill
-of 1.2 million rows by a function of 1 ms take 1.6 times what Lance does, not 1.2 (bench_computed.py)."""
+"""Tasks per worker for a slow function. Spark needs 10 to 20 ms for each; with two more per worker, a backfill of 1.2
+million rows by a function of 1 ms took 1.6 times as long as Lance, not 1.2 (bench_computed.py)."""
 _NEAR: Final = 10
-"""The part of a task's rows by which it may be larger or smaller, so that a fragment is not cut."""
+"""A task may be larger or smaller by a tenth, so that a fragment is not cut."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class BackfillPlan:
     udf_mismatch, srcfiles_mismatch
         Whether values are from another function, or from inputs that have been computed again since.
     stale_rows
-        Rows of which any column was updated after they were computed. They keep their values, unless
-        ``recompute_stale`` or ``where`` selects them. Without stable row ids, all rows that may have been updated.
+        Rows in which any column was updated after the computation. They keep their values, unless ``recompute_stale``
+        or ``where`` selects them. Without stable row ids, all rows that may have been updated.
     """
 
     table_name: str
@@ -93,7 +93,7 @@ class BackfillPlan:
 
 @dataclass(frozen=True)
 class SelectedFragment:
-    """A fragment with ``rows`` to be computed: those in which ``where`` is true (None: all of them)."""
+    """A fragment, and its number of ``rows`` to compute: those in which ``where`` is true (None: all)."""
 
     fragment: Fragment
     where: str | None
@@ -103,7 +103,7 @@ class SelectedFragment:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """The fragments with work, and why."""
+    """The fragments with rows to compute, and the reasons."""
 
     where: str | None
     fragments: tuple[SelectedFragment, ...]
@@ -113,9 +113,9 @@ class RowSelection:
 
 @dataclass(frozen=True)
 class Piece:
-    """The rows of a fragment from one offset to another, for a task. With ``is_whole`` it writes the fragment's file.
+    """A fragment's rows from one offset to another, for a task. With ``is_whole``, the task writes the fragment's file.
 
-    ``only`` are the offsets of the rows in question; None: all in which ``where`` is true.
+    ``only`` are the offsets of the rows to compute; None: all rows in which ``where`` is true.
     """
 
     fragment: Fragment
@@ -147,11 +147,10 @@ def selection_of(
     *,
     recompute_stale: bool = False,
 ) -> RowSelection:
-    """Return the rows of a version to compute: those of ``where``, or by default those without a right value.
+    """Return the rows to compute in a version: those of ``where``, or by default those without a current value.
 
-    By default these are all rows of a fragment with values of another function or of changed inputs, and in other
-    fragments the rows without a value and, with ``recompute_stale``, stale ones. Raises ``UsageError`` for an invalid
-    condition.
+    By default these are all rows of fragments with values of another function or changed inputs; in other fragments,
+    rows without a value and, with ``recompute_stale``, stale rows. Raises ``UsageError`` for an invalid condition.
     """
     if recompute_stale and where is not None:
         raise UsageError("where and recompute_stale both select rows: give only one of them")
@@ -189,9 +188,9 @@ def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str 
 
 
 def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]:
-    """Return the rows of pieces as tasks of about equal size: ``task_rows``, or a little less.
+    """Divide the rows of pieces into tasks of about equal size: ``task_rows``, or a little less.
 
-    A task ends with a piece if a piece ends near its bound: a fragment that is cut is written twice.
+    If a piece ends near a task's bound, the task ends there, too: a fragment that is cut is written twice.
     """
     ends = list(accumulate(piece.span[1] - piece.span[0] for piece in pieces))
     total = ends[-1] if ends else 0
@@ -212,26 +211,26 @@ def tasks_of(pieces: Sequence[Piece], task_rows: int) -> list[tuple[Piece, ...]]
 
 
 def _snapped(bound: int, ends: Sequence[int], near: int) -> int:
-    """Return the end of a fragment near a bound, or else the bound."""
+    """Return a fragment's end near a bound, or else the bound."""
     at = bisect_left(ends, bound)
     nearest = min(ends[max(at - 1, 0) : at + 1], key=lambda end: abs(end - bound))
     return nearest if abs(nearest - bound) <= near else bound
 
 
 def task_rows_of(given: int | None, rows: int, workers: int, *, many: bool = False) -> int:
-    """Return the rows of a task: the requested number, or so many that each worker gets one or several tasks."""
+    """Return the number of rows per task: the requested number, or enough that each worker gets one task or several."""
     if workers == 1:
         return given or max(rows, 1)
     return given or max(_LEAST_TASK_ROWS, -(-rows // (workers * (_TASKS_OF_A_WORKER if many else 1))))
 
 
 def state_of_files(columns: Sequence[str], inputs: Sequence[str], fragment: Fragment) -> str:
-    """The beginning of the keys of checkpoints of columns in a fragment: of use while these files are its own."""
+    """Return the prefix of the columns' checkpoint keys in a fragment. They are useful while it has the same files."""
     return f"{fragment.id:08x}-{token_of(columns, fragment.files_of(inputs), fragment.files_of(columns))}"
 
 
 def _key(target: FilledColumns, fragment: Fragment, where: str | None, schema: pa.Schema) -> str:
-    """Return the key of checkpoints, from everything that the values depend on."""
+    """Return the checkpoint key, made of everything that the values depend on."""
     asked = [name for name in schema.names if where is not None and name in where]
     types = [str(field.type) for field in target.fields]
     rest = token_of(target.token, types, where, asked, fragment.files_of(asked))
@@ -242,7 +241,7 @@ IGNORED: Final = {
     "intra_applier_concurrency": "a task of Spark computes in one thread; give the session more cores",
     "task_shuffle_diversity": "Spark assigns tasks when workers become free",
 }
-"""Options without a meaning on Spark, and the reasons."""
+"""Options that have no meaning on Spark, with the reasons."""
 
 _KNOWN: Final = frozenset(
     {
@@ -263,7 +262,7 @@ _KNOWN: Final = frozenset(
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """Choices of a backfill beside its column, function and condition."""
+    """Options of a backfill, besides its column, function and condition."""
 
     batching: Batching
     run: RunOptions
@@ -286,7 +285,7 @@ def backfill_options(
     run: RunOptions,
     more: Mapping[str, Any],
 ) -> BackfillOptions:
-    """Return the checked options. Raises ``TypeError`` for an unknown one, ``UsageError`` for an invalid one."""
+    """Return the checked options. Raises ``TypeError`` for an unknown option, ``UsageError`` for an invalid one."""
     unknown = more.keys() - _KNOWN
     if unknown:
         raise TypeError(f"backfill() got an unexpected keyword argument {min(unknown)!r}")
@@ -336,12 +335,12 @@ def load_batching(first: int | None, least: int | None, most: int | None, second
 
 
 def checked_task_size(given: int | None) -> int | None:
-    """The rows of a task that are asked for. Raises ``UsageError``."""
+    """Return the requested number of rows per task. Raises ``UsageError`` if it is invalid."""
     return checked_count("task_size", given)
 
 
 def checked_count(name: str, given: int | None) -> int | None:
-    """Return a checked number of things. Raises ``TypeError``, or ``UsageError`` for less than one."""
+    """Return a checked count. Raises ``TypeError``, or ``UsageError`` if it is less than one."""
     check_argument(name, given, int, type(None))
     if given is not None and given < 1:
         raise UsageError(f"{name} must be at least 1, got {given}")
@@ -349,7 +348,7 @@ def checked_count(name: str, given: int | None) -> int | None:
 
 
 def checked_job_id(given: str | None) -> str:
-    """Return a job's id, by default a new one. Raises ``UsageError`` for one that cannot be a file name."""
+    """Return a job's id, by default a new one. Raises ``UsageError`` if it cannot be a file name."""
     check_argument("job_id", given, str, type(None))
     if given and not re.fullmatch(r"\w[\w.-]{0,99}", given, re.ASCII):
         raise UsageError(f"a job_id has up to 100 letters, digits, '_', '.' and '-'; it cannot be {given!r}")
@@ -357,7 +356,7 @@ def checked_job_id(given: str | None) -> str:
 
 
 def window_of(num_frags: int | None, skip_frags: int) -> Window:
-    """The fragments of a table that are looked at. Raises ``UsageError``.
+    """Return the range of fragments to process. Raises ``UsageError``.
 
     >>> window_of(50, 100)
     (100, 150)
@@ -370,7 +369,7 @@ def window_of(num_frags: int | None, skip_frags: int) -> Window:
 
 
 def warn_ignored(name: str) -> None:
-    """Warn that an option does nothing here, with the reason."""
+    """Warn that an option is ignored, with the reason."""
     warnings.warn(f"{name} is ignored: {IGNORED[name]}", UserWarning, stacklevel=5)
 
 
@@ -380,7 +379,7 @@ _STRICT: Final = "CHUNKMILL_ADMISSION_STRICT"
 
 @dataclass(frozen=True)
 class TaskNeeds:
-    """The cores, GPUs and bytes of memory that a task wants."""
+    """The cores, GPUs and bytes of memory that a task needs."""
 
     cores: float = 1
     gpus: float = 0
@@ -388,12 +387,12 @@ class TaskNeeds:
 
     @classmethod
     def of(cls, udf: UDF) -> TaskNeeds:
-        """Those that a function wants."""
+        """Return the needs of a function."""
         return cls(udf.num_cpus, udf.num_gpus or 0, udf.memory)
 
 
 def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, strict: bool | None) -> None:
-    """Compare the needs of ``name`` with the resources of a task. Warn if they are more; raise if ``strict``.
+    """Compare the needs of ``name`` with a task's resources. If these are too small, warn, or raise if ``strict``.
 
     Raises ``ResourcesUnavailableError``.
     """
@@ -429,10 +428,10 @@ def _asked(given: bool | None, name: str, *, default: bool) -> bool:
 
 
 def declare(table: LanceTable, target: FilledColumns, selected: Sequence[SelectedFragment]) -> bool:
-    """Record in the metadata that these fragments get values; return whether values are of several functions then.
+    """Record in the metadata that fragments get values. Return whether the values are then of several functions.
 
-    Columns that are computed from these, in the same fragments, are recorded as of several functions, too: once they
-    are in other files, outdated values could not be recognised.
+    Columns computed from these in the same fragments are recorded as of several functions, too: once their values are
+    in other files, outdated ones could not be recognised.
     """
     schema = table.at().schema
     changes: dict[str, dict[str, str | None]] = {}

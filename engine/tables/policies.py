@@ -1,4 +1,4 @@
-"""Error policies: the treatment of a batch, and of a row, for which the function of a column raises."""
+"""Error policies: what to do with a batch or row for which a column's function raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_DELAY: Final = 30.0
 
 
 class Policy:
-    """Matches errors of these classes; with ``match``, only errors whose text contains a match.
+    """Matches errors of these classes; with ``match``, only errors whose text has a match.
 
     Without a class, it matches every ``Exception`` except ``MemoryError``, which rarely depends on a row; name that
     class to match it. ``KeyboardInterrupt`` and ``SystemExit`` are never matched.
@@ -62,8 +62,8 @@ class Policy:
 class Retry(Policy):
     """Calls the function again for the batch, up to ``max_attempts`` times in all; then the run fails.
 
-    The first wait between attempts is 0.1 s. Each later wait is twice as long (``exponential``), equal (``fixed``), or
-    0.1 s longer (``linear``), up to 30 s.
+    The first wait between attempts is 0.1 s. Each later wait is twice as long (``exponential``), equally long
+    (``fixed``), or 0.1 s longer (``linear``), up to 30 s.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Retry(Policy):
 class Skip(Policy):
     """Leaves rows null if the function fails for them; the other rows get their values.
 
-    Failing rows are found by halving the batch. The function is therefore called again for neighbouring rows, which
-    repeats its side effects. The run fails if more than ``max_skip_count`` rows, or more than the fraction
-    ``max_skip_fraction`` of all rows, are skipped.
+    Failing rows are found by halving the batch. So the function is called again for neighbouring rows, and repeats its
+    side effects. The run fails if more than ``max_skip_count`` rows, or more than the fraction ``max_skip_fraction`` of
+    all rows, are skipped.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ _MOST_TEXT: Final = 4_000
 _MOST_FRAMES: Final = 12
 _ATTEMPTS: Final = "__chunkmill_attempts__"
 ROW_NOTE: Final = "It is the row where _rowaddr = "
-"""The beginning of an error's note about the table row for which a function failed."""
+"""The prefix of an error's note about the table row for which a function failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class RowFailure:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RowFailure:
-        """Return the failure of a result of :meth:`to_dict`. Raises ``ValueError`` for other data."""
+        """Return the failure from the result of :meth:`to_dict`. Raises ``ValueError`` for other data."""
         names = {field.name for field in fields(cls)}
         if not isinstance(data, Mapping) or data.keys() != names:
             raise ValueError("this is not a failure of a row")
@@ -251,7 +251,7 @@ class RowFailure:
 
 
 class _Guarded(Protocol):
-    """A function with the policies of its errors."""
+    """A function with its error policies."""
 
     @property
     def policy(self) -> tuple[Policy, ...]: ...
@@ -270,7 +270,8 @@ def guarded_compute(
     ``addresses`` are the addresses of the rows. The function is called for the whole batch. If it fails, the first
     matching policy applies. ``Retry`` calls the function again for the same rows, and finally raises the last error.
     ``Skip`` halves the rows down to single rows: if ``f`` of ``n`` rows fail, a function of batches is called at most
-    ``1 + 2 f (1 + log2 n)`` times. ``Fail``, or no policy, raises the error. Errors of halves are matched again.
+    ``1 + 2 f (1 + log2 n)`` times. ``Fail``, or no policy, raises the error. Errors of halves are matched with the
+    policies again.
 
     Repeated calls repeat the function's side effects. The caller checks the number of skipped rows of all batches:
     :func:`check_skipped`.
@@ -314,7 +315,7 @@ def _message(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The last frames of a traceback, in which the user's function stands."""
+    """Return the last frames of a traceback, which include the user's function."""
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-_MOST_FRAMES))
     except Exception:  # noqa: BLE001 (whatever the user's class does)

@@ -51,14 +51,14 @@ from .view import ViewChange, ViewDefinition, change_of, identity_of, tokens_of
 
 
 def key_of(target: FunctionColumns, fragment: Fragment) -> str:
-    """Return the key of the checkpoints of a view's column, by the origin of the values in a fragment."""
+    """Return the checkpoint key of a view's column in a fragment, by the origin of the values."""
     files = inputs_token(fragment.files_of(target.inputs))
     return f"{fragment.id:08x}-{files}-{token_of(target.name, target.token, str(target.fields[0].type))}"
 
 
 @dataclass(frozen=True)
 class ViewBody(Body):
-    """The stage that writes rows of a view. ``most`` are the rows of a fragment; ``source`` is read at ``version``."""
+    """The stage that writes a view's rows, at most ``most`` per fragment. ``source`` is read at ``version``."""
 
     view: LanceTable
     schema: pa.Schema
@@ -139,7 +139,7 @@ class ViewBody(Body):
 
 
 class _KeptValues:
-    """The values of a column from a fragment's checkpoints, handed out in the order of rows."""
+    """The values of a column from a fragment's checkpoints, returned in row order."""
 
     def __init__(self, pieces: Iterator[Computed], place: str) -> None:
         self._pieces = pieces
@@ -147,7 +147,7 @@ class _KeptValues:
         self._held: list[Computed] = []
 
     def take(self, offsets: Offsets) -> tuple[pa.Array, list[dict[str, Any]]]:
-        """Return the values of rows, all after earlier ones, and their failures."""
+        """Return the values of rows, and their failures. Each call's rows are after those of the last call."""
         last = int(offsets[-1])
         while not self._held or int(self._held[-1].offsets[-1]) < last:
             piece = next(self._pieces, None)
@@ -177,7 +177,7 @@ class _KeptValues:
 
 
 def _as(column: pa.Array | None, field: pa.Field, rows: int) -> pa.Array:
-    """Return a column in the view's type; nulls if the query has none of that name."""
+    """Return a column in the view's type, or nulls if it is missing."""
     if column is None:
         return pa.nulls(rows, field.type)
     return column if column.type == field.type else column.cast(field.type)
@@ -188,7 +188,7 @@ _MOST_ROUNDS: Final = 20
 
 @dataclass(frozen=True)
 class ViewVersions:
-    """A version of a view and its definition; its source, the version of that which is wanted, and the view's own."""
+    """A version of a view, its definition and its source; the source's versions before and after the refresh."""
 
     source: LanceTable
     reader: FragmentReader
@@ -204,7 +204,7 @@ class ViewVersions:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the view is already of the wanted version."""
+        """Return whether the view already has the wanted version of its source."""
         return self.before is not None and self.before.version == self.after.version
 
 
@@ -223,9 +223,9 @@ class RefreshRun:
     versions_of: Callable[[], ViewVersions]
 
     def __call__(self, counts: RunCounts) -> ViewChange | None:
-        """Bring the view to the version of the source, and count its rows as they are committed.
+        """Update the view to the version of its source, and count committed rows.
 
-        Return the change, or None if nothing was to be done. Raises a function's error.
+        Return the change, or None if the view was current. Raises a function's error.
         """
         written: list[str] | None = None
         made_of: Any = None
@@ -375,8 +375,8 @@ def versions_of(
 ) -> ViewVersions:
     """Return the view's present state, and the wanted version of its source.
 
-    The view is recomputed if its source version can no longer be read or is of another table, and if its number of rows
-    has changed since.
+    All rows are recomputed if the view's source version is unreadable or of another table, if a function has changed,
+    or if others changed the view's number of rows.
     """
     state = definition.state
     before = None
@@ -432,7 +432,7 @@ class RefreshPlan:
     new_source_fragments
         Fragments of the source with rows that would be computed.
     stale_rows
-        Rows of the view that would be removed: their source rows changed, are gone, or no longer match the query.
+        Rows of the view that would be removed, because their source rows changed, are gone, or no longer match.
     invalidated_fragments
         The fragments of the view with such rows.
     """
@@ -454,7 +454,7 @@ class RefreshPlan:
 
 @dataclass(frozen=True)
 class RefreshJobResult:
-    """Result of a refresh: its counts and times. ``cluster_…`` and ``manifest_…`` are of other engines: None.
+    """Result of a refresh: its counts and times. ``cluster_…`` and ``manifest_…`` are always None.
 
     ``rows_refreshed`` is the number of computed rows, ``new_source_fragments`` the number of source fragments with such
     rows.
@@ -547,7 +547,7 @@ def refresh_job(
         parts.workers(concurrency, run),
         checked_task_size(kwargs.get("task_size")),
         max_rows_per_fragment,
-        lambda: _versions(parts, wanted),  # a view that another refreshed meanwhile does not go back
+        lambda: _versions(parts, wanted),  # if another refresh updated the view meanwhile, it does not go back
     )
     config = {"src_version": versions.after.version, "executor": run.executor}
 
@@ -605,7 +605,7 @@ def _target(name: str, field: Any, udf: Any, inputs: Collection[str]) -> Functio
 def _check_options(
     concurrency: int, max_rows: int | None, intra_applier_concurrency: int, more: Mapping[str, Any]
 ) -> None:
-    """Raise for options that no refresh could follow, and warn of those that do nothing."""
+    """Raise for invalid options, and warn of ignored ones."""
     if unknown := more.keys() - _KNOWN - {"output_limit"}:
         raise TypeError(f"refresh() got an unexpected keyword argument {min(unknown)!r}")
     for name, value in (("concurrency", concurrency), ("max_rows_per_fragment", max_rows)):

@@ -1,4 +1,4 @@
-"""Queries and searches of a table: filters, columns, vectors, words, and Spark DataFrames of the answer."""
+"""Queries and searches of a table: filters, columns, vectors, words, and Spark DataFrames of the result."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ FUSED: Final = 60
 
 @dataclass(frozen=True)
 class NearRows:
-    """The rows nearest to a vector in ``column``, by ``metric``; by default that of the index, or squared L2.
+    """The rows whose vector in ``column`` is nearest by ``metric``, by default the index's metric, or squared L2.
 
-    ``probes`` are the partitions of an index that are looked at. Of ``refine`` times as many rows as are asked for, the
-    vectors are compared as they are, not as the index has them.
+    ``probes`` is the number of an index's partitions to search. For ``refine`` times the wanted rows, original vectors
+    are compared instead of the index's compressed ones.
     """
 
     column: str
@@ -50,7 +50,7 @@ class NearRows:
     refine: int | None = None
 
     def ask(self, most: int) -> dict[str, Any]:
-        """The arguments of Lance's scan."""
+        """Return the arguments for Lance's scan."""
         nearest: dict[str, Any] = {"column": self.column, "q": self.vector, "k": most}
         nearest |= {"minimum_nprobes": self.probes, "maximum_nprobes": self.probes}
         nearest |= {} if self.metric is None else {"metric": self.metric}
@@ -60,13 +60,13 @@ class NearRows:
 
 @dataclass(frozen=True)
 class RowsWithWords:
-    """The rows that have words of a text in some columns; by default in all that have an index of words."""
+    """The rows that have words of a text in ``columns``; by default, in all columns with an index of words."""
 
     text: str
     columns: tuple[str, ...] = ()
 
     def ask(self, most: int) -> dict[str, Any]:
-        """The arguments of Lance's scan."""
+        """Return the arguments for Lance's scan."""
         query: Any = {"query": self.text, "columns": list(self.columns)} if self.columns else self.text
         return {"full_text_query": query, "limit": most}
 
@@ -75,18 +75,18 @@ class Reranker(Protocol):
     """An object that fuses two rankings."""
 
     def rerank_hybrid(self, query: str, vector_results: pa.Table, fts_results: pa.Table) -> pa.Table:
-        """The rows of both, each once, the best first, with the column ``_relevance_score``."""
+        """Return the rows of both, each once, best first, with the column ``_relevance_score``."""
         ...
 
 
 @dataclass(frozen=True)
 class RankFusion:
-    """Reciprocal rank fusion: a row has the sum of ``1 / (k + rank)`` of the rankings that it is in."""
+    """Reciprocal rank fusion: a row's score is the sum of ``1 / (k + rank)`` over the rankings that contain it."""
 
     k: int = FUSED
 
     def rerank_hybrid(self, query: str, vector_results: pa.Table, fts_results: pa.Table) -> pa.Table:
-        """The rows of both, each once, the best first; of equal ones those of the vectors first."""
+        """Return the rows of both, each once, best first; on equal scores, the rows of the vector ranking first."""
         del query
         shares: dict[int, float] = {}
         places: dict[int, int] = {}
@@ -112,16 +112,16 @@ def ranked(
     reranker: Reranker,
     window: tuple[int, int],
 ) -> pa.Table:
-    """Return the rows of a ranking, the best first: SQL expressions, a score, and, for a fused ranking, the rows' ids.
+    """Return the rows of a ranking, best first: SQL expressions, a score, and, for a fused ranking, row ids.
 
-    ``window`` are the number of wanted rows, and of skipped ones before them.
+    ``window`` is the number of wanted rows, and the number of rows skipped before them.
     """
     most, skipped = window
     if taken := [name for name in SCORES if name in reader.schema.names]:
         raise UsageError(
             f"the column {taken[0]!r} has the reserved name of a score", hint="Rename it to search the table."
         )
-    if near is not None and words is not None:  # by name alone: an id nobody needs is a fifth of a search for words
+    if near is not None and words is not None:  # not always: ids take a fifth of the time of a word search
         expressions = {**expressions, ROW_ID: ROW_ID}
     rankings = []
     for search, score in ((near, DISTANCE), (words, SCORE)):
@@ -170,7 +170,7 @@ def vector_column(schema: pa.Schema, name: str | None) -> str:
 
 
 def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None = None) -> pa.Array:
-    """Return a query as a vector of a column. Errors call it ``shown``. Raises ``UsageError`` for an invalid query."""
+    """Return a query as a vector of a column, named ``shown`` in errors. Raises ``UsageError`` if it is invalid."""
     try:
         given = query if isinstance(query, (pa.Array, pa.ChunkedArray)) else pa.array(np.asarray(query))
         given = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
@@ -188,7 +188,7 @@ def vector_of(query: Any, column: str, type_: pa.DataType, *, shown: str | None 
 
 
 def word_columns(schema: pa.Schema, columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns to search for words. Raises ``UsageError`` for missing ones."""
+    """Return the columns to search for words. Raises ``UsageError`` for missing columns."""
     names = () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     if unknown := [name for name in names if name not in schema.names]:
         raise UsageError(f"there is no column {unknown[0]!r}", hint=f"There are: {', '.join(schema.names)}.")
@@ -201,14 +201,14 @@ def _is_vector(type_: pa.DataType) -> bool:
 
 
 QueryColumn = str | UDF
-"""A column of a query: SQL over the table's columns, or a function of them."""
+"""A column of a query: SQL, or a function, over the table's columns."""
 
 _INPUT: Final = "__input_"
 
 
 @dataclass(frozen=True)
 class AskedColumns:
-    """The columns of a query, SQL and functions, and the inputs of the functions."""
+    """The columns of a query (SQL and functions), and the inputs of the functions."""
 
     columns: Mapping[str, QueryColumn]
     inputs: Mapping[str, str]
@@ -216,7 +216,7 @@ class AskedColumns:
 
     @classmethod
     def of(cls, columns: Mapping[str, QueryColumn] | None, more: Iterable[str], reader: FragmentReader) -> AskedColumns:
-        """Return the columns of a query on a version, by default all of the table, and ``more``.
+        """Return the columns of a query on a version (by default all of the table's columns), and ``more`` columns.
 
         Raises ``UsageError`` for missing columns.
         """
@@ -232,7 +232,7 @@ class AskedColumns:
         return {**{name: column for name, column in self.columns.items() if isinstance(column, str)}, **self.inputs}
 
     def schema(self, reader: FragmentReader) -> pa.Schema:
-        """Return the columns of an answer without a ranking."""
+        """Return the columns of a result without a ranking."""
         return self.finished_schema(reader.expressed_schema({**self.expressions, ROW_ID: ROW_ID}))
 
     def scanned(
@@ -243,12 +243,12 @@ class AskedColumns:
         skipped: int = 0,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some fragments that match a condition, in order: ``most`` after ``skipped`` ones."""
+        """Yield the matching rows of some fragments, in order: at most ``most``, after skipping ``skipped``."""
         batches = reader.expressed(self.expressions, condition, fragments=fragments, limit=most, offset=skipped)
         return map(self.finished, batches)
 
     def finished(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch that was read, with the functions' columns."""
+        """Add the functions' columns to a batch that was read."""
         if batch.schema.names == [*self.columns]:
             return batch
         arrays = []
@@ -262,7 +262,7 @@ class AskedColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.finished_schema(batch.schema))
 
     def finished_schema(self, read: pa.Schema) -> pa.Schema:
-        """Return the schema of a batch that was read, with the functions' columns."""
+        """Add the functions' columns to the schema of a batch that was read."""
         return pa.schema(
             [
                 pa.field(name, column.data_type) if isinstance(column, UDF) else read.field(name)
@@ -272,7 +272,7 @@ class AskedColumns:
 
 
 def inputs_of(functions: Iterable[UDF], schema: pa.Schema) -> list[str]:
-    """The columns of a table that functions are called with, each once. Raises ``UsageError`` for those it lacks."""
+    """Return the input columns of functions, each once. Raises ``UsageError`` for columns that the table lacks."""
     names: dict[str, None] = {}
     for function in functions:
         check_against(schema, function)
@@ -307,14 +307,14 @@ class TableQuery:
     """The column of vectors for :meth:`vector`; None: the only one."""
 
     def where(self, condition: str) -> TableQuery:
-        """Only rows that match an SQL condition; a ranking contains only these."""
+        """Select the rows that match an SQL condition; a ranking contains only these."""
         if not isinstance(condition, str) or not condition.strip():
             raise UsageError(f"where() takes an SQL condition, not {condition!r}")
         both = condition if self.condition is None else f"({self.condition}) AND ({condition})"
         return replace(self, condition=both)
 
     def select(self, columns: Sequence[str] | Mapping[str, str | UDF | tuple[UDF, Sequence[str]]]) -> TableQuery:
-        """Some columns: their names, or a mapping of names to SQL, functions, or functions and the names of inputs."""
+        """Select columns: names, or a mapping of names to SQL, functions, or functions and their inputs' names."""
         if isinstance(columns, str):
             raise TypeError("select() takes a list of names, or a mapping of names to SQL or functions")
         given = columns if isinstance(columns, Mapping) else {name: quoted(name) for name in columns}
@@ -323,7 +323,7 @@ class TableQuery:
         return replace(self, columns={name: _column(name, column) for name, column in given.items()})
 
     def limit(self, rows: int | None) -> TableQuery:
-        """At most this number of rows; None: all, or ten of a ranking."""
+        """Return at most this number of rows. None: all rows, or ten for a ranking."""
         return replace(self, most=None if rows is None else _count("limit", rows))
 
     def offset(self, rows: int) -> TableQuery:
@@ -357,7 +357,7 @@ class TableQuery:
         return replace(self, near=replace(self._near("nprobes"), probes=_count("nprobes", partitions, least=1)))
 
     def refine_factor(self, times: int) -> TableQuery:
-        """Compare this many times the limit of vectors exactly; by default none."""
+        """Compare vectors exactly for this many times the limit of rows; by default for none."""
         return replace(self, near=replace(self._near("refine_factor"), refine=_count("refine_factor", times, least=1)))
 
     def rerank(self, reranker: Reranker | None = None, *, k: int = 60) -> TableQuery:
@@ -381,7 +381,7 @@ class TableQuery:
         """Return whether the order of rows differs from the table's."""
         return self.is_hybrid or self.near is not None or self.words is not None
 
-    # --- answers
+    # --- results
 
     def to_arrow(self) -> pa.Table:
         """Return the rows. Functions run in this process."""
@@ -429,7 +429,7 @@ class TableQuery:
         return AskedColumns.of(self.columns, (*scores, *([ROW_ID] * self.has_row_id)), reader)
 
     def _ranked(self, reader: FragmentReader, asked: AskedColumns) -> pa.Table:
-        """The rows of a query that ranks them, the best first."""
+        """Return the rows of a ranked query, best first."""
         if self.is_hybrid and (self.near is None or self.words is None):
             missing = "vector(…)" if self.near is None else "text(…)"
             raise UsageError("a hybrid search needs a vector and words", hint=f"Add .{missing}.")
@@ -448,7 +448,7 @@ class TableQuery:
 
 
 def _scores_of(query: TableQuery) -> tuple[str, ...]:
-    """The scores that a query gives."""
+    """Return the score columns of a query's result."""
     if not query.is_ranked:
         return ()
     return (RELEVANCE,) if query.is_hybrid else (SCORES[0] if query.near is not None else SCORES[1],)
@@ -478,7 +478,7 @@ _MOST_TASKS: Final = 1024
 
 
 class PartSource(Protocol):
-    """A source of rows by numbered parts. It pickles."""
+    """A source of rows in numbered parts. Picklable."""
 
     def rows(self, index: int) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
@@ -487,7 +487,7 @@ class PartSource(Protocol):
 
 @dataclass(frozen=True)
 class FragmentParts:
-    """The rows of fragments in which a condition is true, with the columns that are asked for."""
+    """The rows of fragments in which a condition is true, with a query's columns."""
 
     table: LanceTable
     version: int
@@ -502,7 +502,7 @@ class FragmentParts:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Rows in memory: the answer of a query."""
+    """Rows in memory: the result of a query."""
 
     table: pa.Table
 
@@ -514,7 +514,7 @@ class FoundRows:
 
 @dataclass(frozen=True)
 class QueryJob:
-    """The function of a Spark task that gives the rows of a part, as Spark wants them. It pickles."""
+    """The function of a Spark task that returns a part's rows in Spark's types. Picklable."""
 
     source: PartSource
     schema: pa.Schema
@@ -532,14 +532,14 @@ class QueryJob:
 def frame_of_fragments(
     table: LanceTable, reader: FragmentReader, asked: AskedColumns, condition: str | None
 ) -> SparkFrame:
-    """The rows of a version in which a condition is true as a lazy DataFrame, in types that Spark has."""
+    """Return a version's rows in which a condition is true as a lazy DataFrame in Spark's types."""
     parts = tuple(map(tuple, table.snapshot(reader.version).parts(_MOST_TASKS)))
     source = FragmentParts(table, reader.version, asked, condition, parts)
     return _frame_of(source, asked.schema(reader), len(parts))
 
 
 def frame_of_rows(rows: pa.Table) -> SparkFrame:
-    """Rows as a DataFrame, in types that Spark has."""
+    """Return rows as a DataFrame in Spark's types."""
     return _frame_of(FoundRows(rows), rows.schema, 1)
 
 

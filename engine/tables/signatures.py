@@ -1,4 +1,4 @@
-"""Signatures of functions of computed columns: how they are called, with which columns, and the types they give."""
+"""Signatures of functions of computed columns: the way they are called, their input columns and result types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class FunctionKind(Enum):
-    """The way in which a function of a computed column is called."""
+    """The call convention of a computed column's function."""
 
     SCALAR = "scalar"
     """With the Python values of one row."""
@@ -31,7 +31,7 @@ class FunctionKind(Enum):
 
 
 class _Siblings:
-    """The mark of ``Columns[T]``."""
+    """The marker in ``Columns[T]``."""
 
     def __repr__(self) -> str:
         return "Columns"
@@ -40,8 +40,8 @@ class _Siblings:
 _SIBLINGS: Final = _Siblings()
 
 Columns = Annotated[T, _SIBLINGS]
-"""The return annotation of a function of several columns: one for each field of ``T``, a NamedTuple, dataclass or
-TypedDict. Type checkers see ``T`` itself.
+"""The return annotation of a function with several columns: one for each field of ``T``, which is a NamedTuple,
+dataclass or TypedDict. Type checkers see ``T`` itself.
 """
 
 ARROW_TYPES: Final[Mapping[Any, pa.DataType]] = {
@@ -51,15 +51,15 @@ ARROW_TYPES: Final[Mapping[Any, pa.DataType]] = {
     bool: pa.bool_(),
     bytes: pa.binary(),
 }
-"""The column types that annotations determine; give other types as ``data_type``."""
+"""The column types for annotations; give other types as ``data_type``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter of a function.
 
-    ``annotation`` is the name of the type that is expected of its column's values; None where nothing is said. A
-    parameter that is not ``required`` has a default, and reads a column only where one is named for it.
+    ``annotation`` is the name of the expected type of its column's values, or None. A parameter that is not
+    ``required`` has a default, and reads a column only if ``input_columns`` names one for it.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ReturnType:
-    """The return annotation: the type of the column, and of each column of ``Columns[T]``."""
+    """The return annotation: the type of the column, and the fields of ``Columns[T]``."""
 
     data_type: pa.DataType | None = None
     fields: tuple[pa.Field, ...] | None = None
@@ -78,7 +78,7 @@ class ReturnType:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
-    """The parameters of a function, the way it is called, and what it says of its result."""
+    """The parameters of a function, the way it is called, and its return type."""
 
     kind: FunctionKind
     parameters: tuple[Parameter, ...]
@@ -87,19 +87,19 @@ class FunctionSignature:
 
     @property
     def fewest(self) -> int:
-        """The number of columns that it needs at least."""
+        """The least number of columns that the function needs."""
         return sum(parameter.required for parameter in self.parameters)
 
 
 def signature_of(
     function: Callable[..., Any], name: str, local_names: Mapping[str, Any], data_type: pa.DataType | None
 ) -> FunctionSignature:
-    """Return the signature of a function that is called with columns, ``name`` in errors.
+    """Return the signature of a function that is called with columns. Errors call it ``name``.
 
-    ``local_names`` are those of where it was defined, in which annotations that are strings are looked up.
+    ``local_names`` are the local names at its definition, in which string annotations are looked up.
 
-    Raises ``TypeError`` for one that gives several rows for one, and ``UsageError`` for one that cannot be called with
-    columns in order.
+    Raises ``TypeError`` for a function that returns several rows per row, and ``UsageError`` for one that cannot be
+    called with columns by position.
     """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
@@ -141,7 +141,7 @@ _WRAP = "Call it in your own function."
 
 
 class _Unknown:
-    """A missing annotation, or one that names something unknown."""
+    """A missing annotation, or one that cannot be resolved."""
 
     def __init__(self, text: str | None, reason: str | None = None) -> None:
         self.text = text
@@ -149,7 +149,7 @@ class _Unknown:
 
 
 class _Names:
-    """The names among which a function's annotations are looked up."""
+    """The names in which a function's annotations are looked up."""
 
     def __init__(self, function: Callable[..., Any], local_names: Mapping[str, Any]) -> None:
         plain = inspect.unwrap(function)
@@ -158,7 +158,7 @@ class _Names:
         self._locals = {**local_names, **cells}
 
     def resolved(self, annotation: Any) -> Any:
-        """Return an annotation, a string resolved; ``_Unknown`` if it cannot be resolved."""
+        """Return an annotation with strings resolved, or ``_Unknown``."""
         if annotation is inspect.Parameter.empty:
             return _Unknown(None)
 
@@ -194,7 +194,7 @@ def _is_array(annotation: Any) -> bool:
 
 
 def plain_annotation(annotation: Any) -> Any:
-    """An annotation without ``Annotated`` and ``None``: ``int`` of ``int | None``; the class of ``list[int]``."""
+    """Strip ``Annotated``, ``None`` and parameters: ``int | None`` gives ``int``, and ``list[int]`` gives ``list``."""
     if get_origin(annotation) is Annotated:
         return plain_annotation(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -227,7 +227,7 @@ def _returned(annotation: Any, kind: FunctionKind, name: str, data_type: pa.Data
 
 
 def _arrow_type(annotation: Any) -> pa.DataType | None:
-    """Return the type of a column with this annotation, or None if it does not follow from it."""
+    """Return the column type for an annotation, or None if the annotation does not determine it."""
     if get_origin(annotation) is Annotated:
         said = [part for part in get_args(annotation)[1:] if isinstance(part, pa.DataType)]
         if said:
@@ -237,7 +237,7 @@ def _arrow_type(annotation: Any) -> pa.DataType | None:
 
 
 def _fields(kind: Any, name: str, data_type: pa.DataType | None) -> tuple[pa.Field, ...]:
-    """Return the columns of ``Columns[kind]``, with the types of the struct ``data_type`` or of the annotations."""
+    """Return the fields of ``Columns[kind]``, with types from the struct ``data_type`` or the annotations."""
     is_named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
     if not (is_named_tuple or (isinstance(kind, type) and dataclasses.is_dataclass(kind)) or typing.is_typeddict(kind)):
         raise UsageError(f"UDF {name!r}: Columns[T] needs a NamedTuple, a dataclass or a TypedDict, not {kind!r}")

@@ -50,9 +50,9 @@ R = TypeVar("R")
 def arguments_of(
     prepare: Callable[Concatenate[TableParts, P], J], *, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Table, J], R]], Callable[Concatenate[Table, P], R]]:
-    """Give a method the arguments of a function, except some keywords; the method gets the function's result for them.
+    """Give a method the parameters of a function, except some keywords. The method gets the function's result.
 
-    So an argument list is written once, and ``help`` and type checkers show it for each such method.
+    So a parameter list is written once, and ``help`` and type checkers show it for each such method.
     """
 
     def decorated(method: Callable[[Table, J], R]) -> Callable[Concatenate[Table, P], R]:
@@ -70,7 +70,7 @@ def arguments_of(
             except TypeError:
                 try:
                     shown.bind(self, *args, **kwargs)
-                except TypeError as error:  # Python's message names the function
+                except TypeError as error:  # Python's message would name the inner function
                     raise TypeError(f"{method.__qualname__}() {error}") from None
                 raise
             return method(self, prepared)
@@ -101,8 +101,8 @@ class Table(TableVersions, TableCuration):
     executor
         The executor of tasks; by default the same as for pipelines.
     allow
-        Folders outside the table for files of the table and its blobs; see "Tables of others" in the docs. Files
-        elsewhere raise a ``ForeignFileError``.
+        Folders outside the table that may have files of the table and its blobs; see "Tables of others" in the docs.
+        Files elsewhere raise a ``ForeignFileError``.
     version
         The number of a version to read instead of the newest. The table is then read-only: changes raise a
         ``ValueError``.
@@ -135,8 +135,8 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         version
-            The number of a version; a tag; or a time, which selects its newest version: a datetime (by default in UTC),
-            a ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
+            A version number; a tag; or a time, for the version that was newest then: a datetime (by default in UTC), a
+            ``numpy.datetime64``, or RFC 3339 text. By default the newest version.
 
         Raises
         ------
@@ -229,7 +229,7 @@ class Table(TableVersions, TableCuration):
         values
             The new values, by column.
         values_sql
-            SQL for the new values, over the old row, by column.
+            SQL for the new values, by column; it reads the old row.
 
         Raises
         ------
@@ -258,10 +258,10 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         transforms
-            ``{"name": "SQL over the other columns"}``; ``{"name": udf}``, called with the columns of its parameters'
-            names; ``{"name": (udf, ["a", "b"])}``, called with these columns, by position; or several in one mapping,
-            in that order. A ``udf`` that returns ``Columns[T]``, passed without a name, adds a column for each field of
-            ``T``; ``UnpackedUDF(udf, prefix="img_")`` adds a prefix.
+            ``{"name": "SQL over the other columns"}``; ``{"name": udf}``, called with the columns named like its
+            parameters; ``{"name": (udf, ["a", "b"])}``, called with these columns, by position; or several in one
+            mapping, in that order. A ``udf`` that returns ``Columns[T]``, passed without a name, adds a column for each
+            field of ``T``; ``UnpackedUDF(udf, prefix="img_")`` adds a prefix.
 
         Raises
         ------
@@ -283,7 +283,7 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         *alterations
-            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if they have other names than its parameters;
+            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if these are not named like its parameters;
             ``{"path": column, "rename": …}``, ``"nullable"`` and ``"data_type"`` as in Lance.
 
         Raises ``ValueError`` for columns that do not exist, or are computed together with others.
@@ -295,7 +295,7 @@ class Table(TableVersions, TableCuration):
         altered(self._lance, alterations, sources_of(self._lance))
 
     def drop_columns(self, columns: Sequence[str]) -> None:
-        """Remove columns. Drop all columns of one function together; otherwise it is a ``ValueError``."""
+        """Remove columns. Raises ``ValueError`` for only some of the columns of one function."""
         check_own(self._lance, columns)
         dropped(self._lance, columns)
 
@@ -319,7 +319,7 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         columns
-            The column, or a list with one column. A column of a function selects all columns of the function.
+            The column, or a list with one column. All columns of its function are computed.
         udf
             A function to use instead of the one in the column's definition. If its parameters are not named like
             columns, it gets the inputs of the column.
@@ -344,7 +344,7 @@ class Table(TableVersions, TableCuration):
         batch_checkpoint_flush_interval_seconds
             The seconds of work that a kill may lose, 5 by default; 0 stores every batch at once.
         blob_read_strategy
-            ``auto`` and ``range`` read blobs in ranges, with the other columns; ``legacy`` does the same.
+            ``auto``, ``range`` or ``legacy``: all read blobs in ranges, with the other columns.
         blob_read_buffer_size
             The bytes of one read: 4 MiB by default, 32 MiB with a ``checkpoint_size``.
         _enable_job_tracker_saves
@@ -352,7 +352,7 @@ class Table(TableVersions, TableCuration):
         job_id
             The id of the job; by default a new one.
         commit_granularity
-            The fragments of a commit: by default 64, or a twentieth of all if that is more. None: one commit.
+            The number of fragments per commit: by default 64, or a twentieth of all if that is more. None: one commit.
         read_version
             The version to read.
         task_size
@@ -390,9 +390,9 @@ class Table(TableVersions, TableCuration):
 
     @arguments_of(load_job)
     def load_columns(self, job: PreparedJob[str]) -> str:
-        """Fill columns from files or another table, by a primary key; wait, and return the job's id.
+        """Fill columns from files or another table, joined by a primary key. Wait, and return the job's id.
 
-        Missing columns are added. Every row whose key is in the source gets the source's value, even a null.
+        Missing columns are added. Every row whose key is in the source gets the source's value, even if it is null.
 
         Parameters
         ----------
@@ -403,11 +403,11 @@ class Table(TableVersions, TableCuration):
         columns
             The columns of the source to load.
         source_format
-            ``parquet``, ``lance`` or ``ipc``; by default from the suffixes of the names.
+            ``parquet``, ``lance`` or ``ipc``; by default derived from the suffixes of the names.
         on_missing
             For rows that the source lacks: ``carry`` keeps them, ``null`` sets null, ``error`` loads nothing.
         checkpoint_interval_seconds
-            Seconds for a batch, 60 by default.
+            The target time of a batch in seconds, 60 by default.
         _loader_cpus, _loader_memory
             Resources of a task, compared with the session as for functions.
         concurrency, task_size, checkpoint_size, min_checkpoint_size, max_checkpoint_size, commit_granularity
@@ -447,8 +447,8 @@ class Table(TableVersions, TableCuration):
 
         Guarantee: a refresh is one commit. An interrupted refresh changes nothing, and the next one continues from its
         checkpoints. If two refreshes run at once, also on two hosts, the second waits for the first, and does the
-        remaining work. A refresh that is silent for half a minute counts as dead, which is logged; its commit is then
-        refused.
+        remaining work. A refresh without a sign of life for half a minute counts as dead, which is logged; its commit
+        is then refused.
 
         Parameters
         ----------
@@ -475,7 +475,7 @@ class Table(TableVersions, TableCuration):
         ValueError
             The table is not a view.
         RuntimeError
-            The source has no stable row ids, and ``src_version`` is not the view's version of the source.
+            The source has no stable row ids, and ``src_version`` is not the source version of the view's rows.
         JobFailedError
             A function failed, and no policy skips the error. It is a ``RuntimeError``, caused by the function's error.
         """
@@ -496,11 +496,11 @@ class Table(TableVersions, TableCuration):
     def get_errors(
         self, job_id: str | None = None, column_name: str | None = None, error_type: str | None = None
     ) -> list[ErrorRecord]:
-        """The rows and batches for which a function failed: by job, column, or name of the exception."""
+        """The rows and batches for which a function failed; select them by job, column, or exception name."""
         return self._jobs.errors(job_id, column_name, error_type)
 
     def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
-        """The addresses of the rows of a column that failed in a job.
+        """The addresses of the rows for which a column's function failed in a job.
 
         ``backfill(column, where=f"_rowaddr IN ({addresses})")`` computes them again, until the table is compacted.
         """
@@ -533,7 +533,7 @@ class Table(TableVersions, TableCuration):
         Raises
         ------
         ValueError
-            The column does not exist, ``query`` has another length, or does not fit ``query_type``.
+            The column does not exist, or ``query`` has another length or does not fit ``query_type``.
         """
         return query
 
@@ -546,7 +546,7 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         metric
-            ``L2``, ``cosine``, ``dot``; ``hamming`` for vectors of bytes, with IVF_FLAT.
+            ``L2``, ``cosine`` or ``dot``; for vectors of bytes with IVF_FLAT, ``hamming``.
         num_partitions
             The number of partitions; by default Lance derives it from the number of rows.
         num_sub_vectors
@@ -561,9 +561,9 @@ class Table(TableVersions, TableCuration):
         num_bits
             For PQ: 8 or 4.
         max_iterations, sample_rate
-            For training: the rounds, and the vectors for each partition.
+            For training: the maximum number of rounds, and the number of vectors per partition.
         m, ef_construction
-            For HNSW: the edges of a node, and the candidates for them.
+            For HNSW: the number of edges of a node, and of candidates for these.
 
         Raises
         ------
@@ -573,7 +573,7 @@ class Table(TableVersions, TableCuration):
 
     @arguments_of(make_word_indexes)
     def create_fts_index(self, made: None) -> None:
-        """Index the words of columns of texts, or of lists of texts, for :meth:`search`: one index for each.
+        """Index the words in columns of text or of lists of text, for :meth:`search`: one index per column.
 
         Parameters
         ----------
@@ -582,12 +582,12 @@ class Table(TableVersions, TableCuration):
         replace
             Whether to replace an existing index. Otherwise an existing index is an error.
         with_position
-            Whether to store positions of words, which phrase search needs.
+            Whether to store the positions of words, which phrase searches need.
         base_tokenizer
             How texts are split: ``simple`` (at everything except letters and digits), ``whitespace``, or ``raw`` (not
             split).
         language, stem, remove_stop_words
-            The language, and whether to reduce words to their stems and to skip frequent words.
+            The language; whether to reduce words to their stems; and whether to skip frequent words.
         max_token_length
             The longest words to index; None: all.
         lower_case, ascii_folding
@@ -603,7 +603,7 @@ class Table(TableVersions, TableCuration):
 
     @arguments_of(make_value_index)
     def create_scalar_index(self, made: None) -> None:
-        """Index the values of a column, for conditions: BTREE, BITMAP for few distinct values, LABEL_LIST for lists.
+        """Index a column's values to speed up conditions: BTREE, BITMAP (few distinct values), or LABEL_LIST (lists).
 
         Raises
         ------
@@ -616,9 +616,9 @@ class Table(TableVersions, TableCuration):
     def optimize(self, *, cleanup_older_than: Moment | None = None, delete_unverified: bool = False) -> CleanupStats:
         """Join small fragments, add all rows to the indexes, and return the result of :meth:`cleanup_old_versions`.
 
-        Other processes may write meanwhile. Fragments with stale values stay separate, so that stale values stay known.
-        Raises ``ValueError`` for an invalid age, and a transient ``WriteError`` if other writers keep changing the
-        table.
+        Other processes may write meanwhile. Up to 64 fragments with stale values are joined only with each other, so
+        that stale values remain identifiable. Raises ``ValueError`` for an invalid age, and a transient ``WriteError``
+        if other writers keep changing the table.
         """
         if cleanup_older_than is not None:
             cleanup_older_than = age_of_moment("cleanup_older_than", cleanup_older_than)
@@ -636,8 +636,8 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         older_than
-            The age as a timedelta, by default a week; or a time before which versions are old, as a datetime (by
-            default in UTC), ISO text, or nanoseconds since 1970. Readers of removed versions fail.
+            The age as a timedelta, by default a week; or the time before which versions are old: a datetime (by default
+            in UTC), ISO text, or nanoseconds since 1970. Readers of removed versions fail.
         delete_unverified
             Also remove uncommitted files, which otherwise stay for a week. Writers that would still commit them fail.
             While a job runs, these files stay, with a warning.
@@ -646,12 +646,12 @@ class Table(TableVersions, TableCuration):
         return cleaned(self._lance, self._jobs, age, delete_unverified=delete_unverified)
 
     def cleanup_checkpoints(self) -> dict[str, int]:
-        """Remove checkpoints, and files of whole fragments, that no run would use."""
+        """Remove checkpoints that no run would use; count those of rows and those of whole fragments."""
         return cleaned_checkpoints(self._lance, self._jobs)
 
 
 ROWS: Final = "rows must be a list of mappings, Arrow data, or a DataFrame"
-"""The message of an error about data without rows."""
+"""The message for data that has no rows."""
 
 
 NativeTable = Table
@@ -659,7 +659,7 @@ NativeTable = Table
 
 
 def _of_mappings(data: Any, schema: pa.Schema) -> Any:
-    """Rows that are a list of mappings as a table, by the types of the columns; others as they are."""
+    """Convert a list of mappings to a table with the columns' types. Other data stays unchanged."""
     if not isinstance(data, (list, tuple)) or not data or not all(isinstance(row, Mapping) for row in data):
         return data
     names = dict.fromkeys(name for row in data for name in row)
@@ -674,10 +674,9 @@ def _of_mappings(data: Any, schema: pa.Schema) -> Any:
 
 
 def _assignments(schema: pa.Schema, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return SQL for values by the columns that are to have them.
+    """Return SQL for values, by column.
 
-    Raises ``UsageError`` for a column that is not there, a value that does not go with its type, and a type of which
-    SQL has no values.
+    Raises ``UsageError`` for a missing column, a value that does not fit its type, and a type that SQL cannot express.
     """
     texts = {}
     for name, value in values.items():
@@ -699,7 +698,7 @@ def _assignments(schema: pa.Schema, values: Mapping[str, Any]) -> dict[str, str]
 
 
 def literal(scalar: pa.Scalar) -> str | None:
-    """Return a value as SQL that Lance reads back without any loss; None where its type has none.
+    """Return a value as SQL that Lance reads back without loss, or None if its type has no such SQL.
 
     >>> literal(pa.scalar("it's")), literal(pa.scalar([1, None])), literal(pa.scalar(b"ab"))
     ("'it''s'", 'make_array(1, NULL)', "X'6162'")

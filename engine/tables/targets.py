@@ -1,4 +1,4 @@
-"""Columns that are filled together, their function or source, and their stale rows."""
+"""Columns that are filled together, with their function or source, and their stale rows."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from .function import MARK, UDF
 from .policies import RowFailure, Skip, check_skipped, guarded_compute, policy_for
 
 Addresses = npt.NDArray[np.int64]
-"""Addresses of rows: the fragment's number times 2**32, and the offset in it."""
+"""Addresses of rows: the fragment's number times 2**32 plus the offset in it."""
 
 
 @dataclass(frozen=True)
 class FilledColumns(ABC):
-    """Columns that are filled together, the giver of their values, and its inputs. It pickles."""
+    """Columns that a function or source fills together, and its inputs. Picklable."""
 
     name: str
     fields: tuple[pa.Field, ...]
     inputs: tuple[str, ...]
 
     is_cheap: ClassVar[bool] = False
-    """Whether computing values is faster than writing them: then fragments are not cut, and have no checkpoints."""
+    """Whether computing values is faster than writing them. Then fragments are not cut, and have no checkpoints."""
     keeps_others: ClassVar[bool] = False
     """Whether selected rows may keep their values."""
 
     @property
     @abstractmethod
     def token(self) -> str:
-        """A text that stands for the giver of the values."""
+        """A text that identifies the function or source."""
 
     @property
     @abstractmethod
     def described(self) -> dict[str, str]:
-        """The name and the version of what gives the values, for error records."""
+        """The name and the version of the function or source, for error records."""
 
     @abstractmethod
     def compute(
@@ -58,19 +58,19 @@ class FilledColumns(ABC):
     ) -> tuple[npt.NDArray[np.bool_] | None, pa.RecordBatch, Sequence[RowFailure]]:
         """Return the values of rows, and the mask of rows with a value (None: all).
 
-        Raises the function's error, unless its policy skips the row: then the row is null, and has a failure.
+        Raises the function's error, unless a policy skips the row. A skipped row is null, and has a failure.
         """
 
     @abstractmethod
     def state_of(self, fragment: Fragment) -> int:
-        """Return the origin of a fragment's values, by the names of its files."""
+        """Return the origin of a fragment's values, from the names of its files."""
 
     def check_skipped(self, skipped: Mapping[str, int], rows: int | None) -> None:
-        """Raise ``SkipThresholdExceededError`` if more of ``rows`` (None: nobody knows how many) failed than may."""
-        del skipped, rows  # where no function is called, none fails
+        """Raise ``SkipThresholdExceededError`` if too many of ``rows`` (None: unknown) failed."""
+        del skipped, rows  # without a function, no row fails
 
     def died(self, error: Exception, address: int) -> tuple[RowFailure, bool]:
-        """The failure of a row for which the process of a worker ended, and whether the row may stay null."""
+        """Return the failure of a row that killed its worker process, and whether the row may stay null."""
         return RowFailure.of(error, address), False
 
     @property
@@ -80,16 +80,16 @@ class FilledColumns(ABC):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns, without what their fields' metadata say."""
+        """The columns, without field metadata."""
         return pa.schema([pa.field(field.name, field.type) for field in self.fields])
 
     @property
     def is_null(self) -> str:
-        """The condition on rows that have no value."""
+        """The condition on rows in which a column has no value."""
         return " OR ".join(f"{quoted(column)} IS NULL" for column in self.columns)
 
     def provenance(self, fragment: Fragment) -> Provenance:
-        """The provenance of values that it gives in a fragment."""
+        """Return the provenance of new values in a fragment."""
         return Provenance(self.token, inputs_token(fragment.files_of(self.inputs)))
 
 
@@ -101,7 +101,7 @@ class FunctionColumns(FilledColumns):
 
     @cached_property
     def token(self) -> str:
-        """The token of the function as it is used here."""
+        """The token of the function, with its inputs."""
         return token_of(self.udf.name, self.udf.version, self.udf.inputs)
 
     @property
@@ -110,13 +110,13 @@ class FunctionColumns(FilledColumns):
         return {"udf_name": self.udf.name, "udf_version": self.udf.version}
 
     def compute(self, batch: pa.RecordBatch, addresses: Addresses) -> tuple[None, pa.RecordBatch, Sequence[RowFailure]]:
-        """The function's values, and the failures that its policy lets pass."""
+        """Return the function's values, and the failures that its policies skip."""
         values, failures = guarded_compute(self.udf, batch, cast("Sequence[int]", addresses))
         columns = values.flatten() if self.udf.outputs is not None else [values]
         return None, pa.RecordBatch.from_arrays(columns, schema=self.schema), failures
 
     def died(self, error: Exception, address: int) -> tuple[RowFailure, bool]:
-        """The failure of a row, which may stay null where the policy for ``error`` is to skip."""
+        """Return the failure of a row, and whether the policy for ``error`` skips it."""
         at, policy = policy_for(self.udf.policy, error) or (None, None)
         return RowFailure.of(error, address, policy=at), isinstance(policy, Skip)
 
@@ -137,23 +137,23 @@ class FunctionColumns(FilledColumns):
             before = (self.fields[0].metadata or {}).get(COMPUTED_BY.encode())
             if before is not None and before.decode() != wanted.function:
                 return OTHER_FUNCTION
-            # An input that has a file of its own got it after the file that has both.
+            # If an input has a file of its own, the file is newer than the one that has both columns.
             newer = {file for file in fragment.files_of(self.inputs) if provenance_of(file) is not None}
             return OTHER_INPUTS if newer - files else KNOWN
         return KNOWN if provenances == {wanted} else OTHER_INPUTS
 
 
 NEVER, KNOWN, OTHER_FUNCTION, OTHER_INPUTS, ALL = range(5)
-"""Origins of a fragment's values: none; the function; another function; other inputs; to be filled in any case."""
+"""Origins of a fragment's values: no values; the function; another function; other inputs; always to be filled."""
 
 
 def has_value(columns: Sequence[str]) -> str:
-    """The condition on rows that have a value in any of the columns."""
+    """Return the condition on rows that have a value in any of the columns."""
     return " OR ".join(f"{quoted(column)} IS NOT NULL" for column in columns)
 
 
 def quoted(column: str) -> str:
-    """Return a column's name quoted for SQL, also if it is a keyword.
+    """Return a column's name quoted for SQL.
 
     >>> quoted("null"), quoted("it's /a:b")
     ('`null`', "`it's /a:b`")
@@ -162,7 +162,7 @@ def quoted(column: str) -> str:
 
 
 def simplify_sql(condition: str) -> str:
-    """Return a condition without needless quotes.
+    """Return a condition without unneeded quotes.
 
     >>> simplify_sql(f"{quoted('a')} IS NULL OR {quoted('a b')} IS NULL")
     'a IS NULL OR `a b` IS NULL'
@@ -171,7 +171,7 @@ def simplify_sql(condition: str) -> str:
 
 
 MODULES: Final = "CHUNKMILL_UDF_MODULES"
-"""The environment variable with a comma-separated list of modules that may be imported for functions."""
+"""The environment variable with a comma-separated list of modules from which functions may be imported."""
 
 _MOST_JSON: Final = 1 << 20
 _SHOWN: Final = 12
@@ -181,7 +181,7 @@ _known: dict[tuple[str, str, str], UDF] = {}
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The function of a computed column, by its name, its module and its digest.
+    """The function of a computed column, identified by name, module and digest.
 
     ``inputs`` are its input columns; None: all columns that are not computed. If one function fills a group of columns,
     ``group_fields`` are their fields of ``Columns[T]``.
@@ -201,7 +201,7 @@ class Definition:
 
     @classmethod
     def of(cls, field: pa.Field) -> Definition | None:
-        """The definition in a field's metadata; None for a column that is not computed.
+        """Return the definition in a field's metadata, or None for a column that is not computed.
 
         Raises ``ReadError`` if the metadata is not a definition.
         """
@@ -224,7 +224,7 @@ class Definition:
         )
 
     def columns_in(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns that the function fills together, in the order of its fields; otherwise only this column."""
+        """Return the columns that the function fills, in the order of its fields; without fields, only this column."""
         if self.group is None:
             return (self.column,)
         places: dict[str, int] = {}
@@ -235,14 +235,14 @@ class Definition:
         return tuple(sorted(places, key=places.__getitem__)) or (self.column,)
 
     def inputs_of(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the function's input columns in a table; by default all columns that no function fills."""
+        """Return the function's input columns in a table; by default, all columns that are not computed."""
         if self.inputs is not None:
             return self.inputs
         return tuple(field.name for field in schema if Definition.of(field) is None)
 
 
 def metadata_of(udf: UDF) -> dict[str, str]:
-    """The field metadata of a function's column."""
+    """Return the field metadata for a function's column."""
     module, qualname = _place_of(udf)
     return {
         MARK: "true",
@@ -257,7 +257,7 @@ def metadata_of(udf: UDF) -> dict[str, str]:
 
 
 def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
-    """Return the metadata of the column, named with ``prefix``, of each field of a function's ``Columns[T]``."""
+    """Return the column metadata for each field of a function's ``Columns[T]``; column names have ``prefix``."""
     names = [field.name for field in udf.outputs or ()]
     shared = {
         **metadata_of(udf),
@@ -270,18 +270,18 @@ def group_metadata(udf: UDF, prefix: str = "") -> dict[str, dict[str, str]]:
 
 
 def remember(udf: UDF) -> None:
-    """Register the function in this process, so that its definitions find it."""
+    """Register a function in this process, so that definitions find it."""
     module, qualname = _place_of(udf)
     _known[module, qualname, udf.digest] = udf
 
 
 def resolve(definition: Definition, udf_modules: Collection[str] = ()) -> UDF:
-    """The function of a definition, with its inputs.
+    """Return the function of a definition, with its inputs.
 
-    The function is registered in this process, or is in its main module or in a module that is imported for it. A
-    module is imported only if ``udf_modules``, or the environment variable ``CHUNKMILL_UDF_MODULES`` (comma-separated),
-    names it or a package around it. Naming a package lets anyone who writes a table import any module in it. Only a
-    ``UDF`` of the definition's name and digest is used. Raises a ``UsageError`` that names the missing part.
+    The function must be registered in this process, or be in its main module or in a module that is imported. A module
+    is imported only if ``udf_modules``, or the environment variable ``CHUNKMILL_UDF_MODULES`` (comma-separated), names
+    it or a package around it. Naming a package lets anyone who writes a table import any module in it. Only a ``UDF``
+    of the definition's name and digest is used. Raises a ``UsageError`` that names the missing part.
     """
     place = (definition.module, definition.qualname, definition.digest)
     udf = _known.get(place)
@@ -361,7 +361,7 @@ def _of_environment() -> list[str]:
 
 
 def _place_of(udf: UDF) -> tuple[str, str]:
-    """The module of a function, and its name there: that of the UDF where the module has it by one, else its own."""
+    """Return a function's module, and its name there: that of the UDF if the module has one, else its own."""
     names = vars(sys.modules.get(udf.module, object)).items()
     own = (name for name, value in list(names) if isinstance(value, UDF) and value.token == udf.token)
     return udf.module, next(own, udf.qualname)
@@ -372,7 +372,7 @@ def _metadata(field: pa.Field) -> Iterable[tuple[bytes, bytes]]:
 
 
 def _names(field: pa.Field, said: Mapping[str, str], key: str) -> tuple[str, ...] | None:
-    """Return a list of names that a field's metadata has as JSON, or None if it has none."""
+    """Return the list of names that is JSON in a field's metadata, or None if it is missing."""
     text = said.get(f"{MARK}.{key}", "null")
     try:
         value: Any = json.loads(text) if len(text) <= _MOST_JSON else text
@@ -389,16 +389,16 @@ def _names(field: pa.Field, said: Mapping[str, str], key: str) -> tuple[str, ...
 
 
 FRESH_FILES: Final = "virtual_column.fresh_files"
-"""The key of a field's metadata with the tokens of files that Lance wrote without stale values."""
+"""The metadata key with the tokens of files that Lance wrote without stale values."""
 
 _CHANGED: Final = "_row_last_updated_at_version > _row_created_at_version"
 
 
 def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> str | None:
-    """Return the condition on a fragment's stale rows in the ``columns`` of one function, or None if none is stale.
+    """Return the condition on a fragment's stale rows in one function's ``columns``, or None if no row is stale.
 
-    If a backfill has filled some rows of a fragment and kept stale ones, all rows with a value count as stale. They
-    also do if row ids are not stable: then the versions of rows are unknown.
+    If a backfill filled some rows of a fragment and kept stale ones, all rows with a value count as stale. The same
+    applies if row ids are not stable, because the versions of rows are then unknown.
     """
     files = set(fragment.files_of(columns)) - {""}
     if not files:
@@ -412,13 +412,13 @@ def stale_condition(reader: FragmentReader, columns: Sequence[str], fragment: Fr
 
 
 def stale_rows(reader: FragmentReader, columns: Sequence[str], fragments: Sequence[Fragment]) -> list[int]:
-    """The numbers of stale rows of fragments."""
+    """Return the number of stale rows of each fragment."""
     conditions = {fragment.id: stale_condition(reader, columns, fragment) for fragment in fragments}
     asked = [
         fragment for fragment in fragments if (condition := conditions[fragment.id]) and condition.startswith(_CHANGED)
     ]
     for fragment, changed in zip(asked, reader.counts(asked, [_CHANGED] * len(asked)), strict=True):
-        if not changed:  # known without a look at the values
+        if not changed:  # known without reading the values
             conditions[fragment.id] = None
     asked = [fragment for fragment in fragments if conditions[fragment.id] is not None]
     counts = dict(
@@ -428,7 +428,7 @@ def stale_rows(reader: FragmentReader, columns: Sequence[str], fragments: Sequen
 
 
 def groups_of(schema: pa.Schema) -> list[tuple[str, ...]]:
-    """The columns that functions fill, those of one function together."""
+    """Return the computed columns, grouped by function."""
     groups = {
         definition.columns_in(schema): None for field in schema if (definition := Definition.of(field)) is not None
     }
@@ -442,10 +442,10 @@ def note_fresh(
     but: Sequence[str] = (),
     made: Mapping[tuple[str, ...], Iterable[str]] | None = None,
 ) -> None:
-    """Record the files written by Lance without stale values, before a change moves the versions of their rows.
+    """Record which files written by Lance have no stale values, before a change moves the versions of their rows.
 
-    ``only`` are the fragments to check, ``but`` the columns to leave out, and ``made`` are such files that no version
-    names yet, by their columns.
+    ``only`` are the fragments to check, ``but`` are the columns to leave out, and ``made`` are new files without stale
+    values, by their columns.
     """
     reader = table.at()
     changes: dict[str, dict[str, str | None]] = {}
@@ -466,13 +466,13 @@ def note_fresh(
 
 
 def fresh_tokens(schema: pa.Schema, columns: Sequence[str]) -> set[str]:
-    """The tokens of files of columns, written by Lance, in which no value is stale."""
+    """Return the tokens of the columns' files that Lance wrote without stale values."""
     said = [(schema.field(column).metadata or {}).get(FRESH_FILES.encode(), b"") for column in columns]
     return set.intersection(*(set(text.decode().split()) for text in said))
 
 
 def _is_fresh(reader: FragmentReader, columns: Sequence[str], fragment: Fragment) -> bool:
-    """Return whether a fragment has values, and none is stale. A fragment without values needs no record."""
+    """Return whether a fragment has values and no stale ones. A fragment without values needs no record."""
     condition = stale_condition(reader, columns, fragment)
     if condition is None or not reader.count(fragment, has_value(columns)):
         return False

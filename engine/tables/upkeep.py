@@ -1,7 +1,7 @@
 """Upkeep of a table with computed columns: join fragments, and remove unneeded versions and files.
 
-The record of a running job names the first version that it needs; the names of files name their jobs. A record counts
-while its process lives; for a process on another host, while it gives signs of life.
+The record of a running job names the first version that it needs; file names have the digits of their job. A record
+counts while its process lives; on another host, while the record has recent heartbeats.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .planning import state_of_files
 from .targets import Definition, groups_of, note_fresh, stale_rows
 
 STAGED: Final = ("run", "source")
-"""The folder for staging files of runs, in the table's folder."""
+"""The places of staging files of runs and loads, in the folder of computed columns."""
 _MOST_APART: Final = 64
-"""Fragments with stale values that are not joined with others: only neighbours are joined, so they may stay small."""
+"""The most fragments with stale values that are kept apart. Only neighbours are joined, so they may stay small."""
 WEEK: Final = timedelta(days=7)
 """The default age of versions to remove."""
 
@@ -41,12 +41,12 @@ class CleanupStats:
 
 
 def joined(table: LanceTable, *, deletions: bool = False) -> None:
-    """Join small fragments, and add all rows to the indexes. With ``deletions``, also drop deleted rows from files.
+    """Join small fragments, and add all rows to the indexes. With ``deletions``, also remove deleted rows from files.
 
-    Fragments with stale values are joined only with each other, so that stale values stay known. Many such fragments
+    Up to 64 fragments with stale values are joined only with each other, so that stale values remain identifiable. More
     are joined with all others; then all values in them that were ever updated or filled count as stale.
     """
-    table.extend_indexes()  # Lance joins no fragments of which an index covers some
+    table.extend_indexes()  # Lance joins no fragments if an index covers only some of them
     reader = table.at()
     fresh = {
         columns: {
@@ -75,11 +75,11 @@ def joined(table: LanceTable, *, deletions: bool = False) -> None:
 
 
 def purged(table: LanceTable, jobs: JobTable) -> CleanupStats:
-    """Remove all data that only deleted rows or earlier versions need, so that only the visible rows remain.
+    """Remove all data of deleted rows and earlier versions, so that only the visible rows remain.
 
     Checkpoints and the records of failed rows are removed, too. Other writers must not write to the table meanwhile.
 
-    Raises a transient ``WriteError`` while a job runs on its columns.
+    Raises a transient ``WriteError`` while a job runs on the table's columns.
     """
     if running := jobs.running():
         raise WriteError(
@@ -119,9 +119,9 @@ def cleaned(
 
 
 def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
-    """Remove files of columns that no version names, no checkpoint, and no job that runs, and return their bytes.
+    """Remove column files that no version, checkpoint or running job names, and return their bytes.
 
-    Of a table with branches none is removed.
+    A table with branches keeps all files.
     """
     data = Folder.at(located(table.place) / "data")
     try:
@@ -131,7 +131,7 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
     orphans = sizes.keys() - {file for fragment in table.at().fragments for file in fragment.files.values()}
     if not orphans:
         return 0
-    # In this order: a job that is over by now has committed, and one that goes on with a file is named by it.
+    # In this order: a job that has ended by now has committed; a running job is named by its files.
     running = {job_digits(job.job_id) for job in jobs.running()}
     store = CheckpointStore(table.place)
     keys = store.keys()
@@ -150,12 +150,12 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
 
 
 def cleaned_checkpoints(table: LanceTable, jobs: JobTable) -> dict[str, int]:
-    """Remove checkpoints that no run would use, and return their numbers: of rows, and of whole fragments.
+    """Remove checkpoints that no run would use; count those of rows and those of whole fragments.
 
-    Folders of dead runs are removed, too.
+    Staging folders of dead runs are removed, too.
 
-    While a job runs nothing is removed: it may read an older version. The files of fragments that nothing names go with
-    old versions, a week later.
+    While a job runs, no checkpoints are removed, as it may read an older version. A cleanup of versions removes the
+    column files that nothing names.
     """
     counts = {"batch_deleted": 0, "orphan_frag_deleted": 0, "udtf_batch_deleted": 0}
     store = CheckpointStore(table.place)

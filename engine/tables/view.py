@@ -1,7 +1,7 @@
-"""Definitions of views: their query, source and version, and the changes that lead to a newer version.
+"""Definitions of views (query, source and version), and the changes of rows for a newer version.
 
-A view is a table of rows ``__source_row_id``, the id of the row of the source, ``__is_set``, whether it has its values,
-and the columns that were asked for. Those of functions have their definitions as computed columns do.
+A view is a table with ``__source_row_id`` (the id of the source row), ``__is_set`` (whether the row has its values),
+and the query's columns. Columns of functions have definitions as computed columns do.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _QUERY: Final = "chunkmill:view:query"
 _BASE: Final = "chunkmill:view:base"
 _STATE: Final = "chunkmill:view:state"
 _MOVING: Final = ("_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version")
-"""Columns of Lance with values that a compaction, or any write, changes."""
+"""Lance's columns whose values change in a compaction, or in any write."""
 _KEPT: Final = (b"lance-encoding:", b"ARROW:extension:")
-"""The prefixes of entries of a field's metadata that define how to read its values."""
+"""Prefixes of metadata keys that define how to read a field's values."""
 
 
 @dataclass(frozen=True)
 class ViewState:
-    """The version of the source of which a view's rows are, what tells it from another of that number,
+    """The source version of a view's rows, and the tokens of the functions that computed them, by column.
 
-    and the tokens of the functions that gave the values, by their columns. ``rows`` are those that the view had then:
-    if it has others by now, somebody else changed it.
+    ``identity`` distinguishes the version from another one with the same number. ``rows`` is the number of the view's
+    rows at that time: if it has another number, others changed it.
     """
 
     version: int
@@ -52,7 +52,7 @@ class ViewState:
 
 @dataclass(frozen=True)
 class ViewDefinition:
-    """A view: its columns by name, as SQL over the source's columns or None (a column of a function).
+    """A view: its columns by name, as SQL over the source's columns, or None for a function's column.
 
     ``source`` is the place of the source. ``version`` is the source's version when the view was created. ``state`` is
     None before the first refresh.
@@ -88,7 +88,7 @@ class ViewDefinition:
             ) from None
 
     def metadata(self) -> dict[str, str]:
-        """Return the metadata of the definition."""
+        """Return the schema metadata of the definition."""
         query = {"columns": self.columns, "condition": self.condition, "most": self.most, "skipped": self.skipped}
         base = {name: getattr(self, name) for name in ("source", "source_name", "version", "is_stable")}
         return {
@@ -99,12 +99,12 @@ class ViewDefinition:
 
     @staticmethod
     def state_metadata(state: ViewState) -> dict[str, str]:
-        """Return the metadata with the source version of the rows."""
+        """Return the schema metadata with the source version of the rows."""
         return {_STATE: json.dumps(vars(state))}
 
     @property
     def is_cut(self) -> bool:
-        """Return whether the view has a limit or an offset: then each row depends on earlier ones."""
+        """Return whether the view has a limit or an offset. Then each row depends on earlier rows."""
         return self.most is not None or self.skipped > 0
 
     @property
@@ -113,15 +113,15 @@ class ViewDefinition:
         return {name: sql for name, sql in self.columns.items() if sql is not None}
 
     def functions(self, schema: pa.Schema) -> dict[str, Definition]:
-        """The definitions of the columns of functions in the view's schema."""
+        """Return the definitions of the functions' columns in the view's schema."""
         definitions = {name: Definition.of(schema.field(name)) for name, sql in self.columns.items() if sql is None}
         return {name: definition for name, definition in definitions.items() if definition is not None}
 
     def source_table(self, view: LanceTable) -> LanceTable:
         """Return the source.
 
-        If the source was created next to the view, it is expected there. Raises ``ForeignFileError`` if the view may
-        not read it.
+        A source that was created next to the view is expected there. Raises ``ForeignFileError`` if the view may not
+        read it.
         """
         own = located(view.place)
         place = own.parent / self.source if _is_name(self.source) else located(self.source)
@@ -129,14 +129,14 @@ class ViewDefinition:
         return LanceTable(place, self.source_name, view.gate)
 
     def needs(self, source: pa.Schema, functions: Iterable[tuple[str, ...]]) -> list[str]:
-        """Return the columns of the source that the view may use."""
+        """Return the source columns that the view may use."""
         text = " ".join([*self.expressions.values(), self.condition or ""]).lower()
         inputs = {name for columns in functions for name in columns}
         return [name for name in source.names if name in inputs or name.lower() in text]
 
 
 def view_of(query: TableQuery, place: Location, name: str) -> tuple[ViewDefinition, pa.Schema, dict[str, UDF]]:
-    """The definition of a view at a place, its columns, and the functions of some. Raises ``UsageError``."""
+    """Return the definition of a view at a place, its columns, and their functions. Raises ``UsageError``."""
     if query.is_ranked or query.has_row_id:
         raise UsageError("a view cannot have rankings or row ids of its source")
     reader = query.table.at()
@@ -187,7 +187,7 @@ def _is_name(place: str) -> bool:
 
 
 def sources_of(table: LanceTable) -> dict[str, pa.Schema]:
-    """Return the schema of a view's source for each column that a function computes; empty for another table."""
+    """Return the schema of a view's source for each computed column; empty if the table is not a view."""
     schema = table.at().schema
     definition = ViewDefinition.of(schema)
     if definition is None:
@@ -197,7 +197,7 @@ def sources_of(table: LanceTable) -> dict[str, pa.Schema]:
 
 
 def check_own(table: LanceTable, columns: Sequence[str]) -> None:
-    """Raise ``UsageError`` for columns that the query of a view asks for, or that every view has."""
+    """Raise ``UsageError`` for columns of a view's query, and for those that every view has."""
     definition = ViewDefinition.of(table.at().schema)
     all_ = () if definition is None else (SOURCE_ROW, IS_SET, *definition.columns)
     if held := [column for column in columns if column in all_]:
@@ -208,7 +208,7 @@ def check_own(table: LanceTable, columns: Sequence[str]) -> None:
 
 
 def check_rows(table: LanceTable) -> None:
-    """Raise ``UsageError`` for a view, whose rows come and go by its refreshes alone."""
+    """Raise ``UsageError`` for a view: only its refreshes change its rows."""
     if ViewDefinition.of(table.at().schema) is not None:
         raise UsageError(
             f"only a refresh changes the rows of the view {table.label!r}",
@@ -222,7 +222,7 @@ RowNumbers = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class ComingRows:
-    """Rows of a fragment of the source: those at the offsets ``only``; None: all in which the condition is true."""
+    """New rows from a source fragment: those at the offsets ``only``; None: all in which the condition is true."""
 
     fragment: Fragment
     only: Offsets | None
@@ -231,7 +231,7 @@ class ComingRows:
 
 @dataclass(frozen=True)
 class ViewChange:
-    """A change of a view: the addresses of its rows, those of removed ones, and the new rows."""
+    """A change of a view: the addresses of its rows and of the rows to remove, and the new rows."""
 
     state: ViewState
     live: RowNumbers
@@ -253,8 +253,8 @@ def change_of(
 ) -> ViewChange:
     """Return the change that brings the view to a version of its source.
 
-    ``before`` is the source version of its rows; None: all rows are recomputed. Raises ``UsageError`` if the source no
-    longer has the view's columns.
+    ``before`` is the source version of the view's rows; None: all rows are recomputed. Raises ``UsageError`` if the
+    source no longer has the view's columns.
     """
     inputs = (quoted(name) for target in functions for name in target.inputs)
     try:
@@ -290,7 +290,7 @@ def change_of(
 
 
 def placeholders(reader: FragmentReader, definition: ViewDefinition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a view without values: one for each row of the query. Raises ``UsageError`` at once."""
+    """Return a view's rows without values, one for each row of the query. Raises ``UsageError`` at once."""
     batches = reader.expressed({"id": "_rowid"}, definition.condition, limit=definition.most, offset=definition.skipped)
     first = next(batches, None)
     return (_placeholders(batch, schema) for batch in (() if first is None else chain([first], batches)))
@@ -304,19 +304,19 @@ def _placeholders(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def identity_of(reader: FragmentReader) -> str:
-    """Return a token of a table's version. A later table at its place has no version with that token."""
+    """Return a token of a table's version. A later table at the same place has no version with this token."""
     return token_of(
         [[fragment.id, sorted(set(fragment.files.values())), fragment.deletions] for fragment in reader.fragments]
     )
 
 
 def tokens_of(functions: Sequence[FunctionColumns]) -> dict[str, str]:
-    """The tokens of the functions of columns."""
+    """Return the tokens of the columns' functions."""
     return {target.name: token_of(target.token, str(target.fields[0].type)) for target in functions}
 
 
 def _matching(after: FragmentReader, definition: ViewDefinition) -> tuple[RowNumbers, RowNumbers]:
-    """Return the ids and the addresses of the rows of a view with a limit or an offset."""
+    """Return the ids and the addresses of the source rows for a view with a limit or an offset."""
     names = {"id": "_rowid", "at": "_rowaddr"}
     batches = after.expressed(names, definition.condition, limit=definition.most, offset=definition.skipped)
     arrays = [np.array([batch.column(name).to_numpy() for name in names]) for batch in batches]

@@ -1,4 +1,4 @@
-"""Samples for training, out of recordings: a plan of each epoch, readers, and datasets of PyTorch.
+"""Training samples from recordings: a plan of each epoch, readers, and PyTorch datasets.
 
 The names below are loaded when they are first used. Only the datasets and the loader need torch.
 """

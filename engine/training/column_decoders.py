@@ -1,4 +1,4 @@
-"""Decoders of a user's own: they get the rows of a column, and for each sample the rows that it needs."""
+"""User-defined decoders: they get the rows of a column, and the numbers of the rows that each sample needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES: Final = {TimelineKind.TIMESTAMP: np.datetime64, TimelineKind.DURATION: n
 
 
 def index_value(value: int, kind: TimelineKind) -> IndexValue:
-    """Return the value of an index in the type that the index has.
+    """Return an index value in the type of the index.
 
     >>> index_value(7, TimelineKind.SEQUENCE)
     7
@@ -40,10 +40,10 @@ def index_value(value: int, kind: TimelineKind) -> IndexValue:
 class DecodeRequest:
     """Rows of a :class:`FieldBatch` that one sample needs.
 
-    ``sample_position`` is the sample's position among the samples that are decoded together, ``index_value`` its index
-    value, of the type of the index. ``output_row_indices`` are the rows of its value, one for each offset of a window.
-    ``decode_row_indices`` are the rows that are needed to decode these: the same rows, or for a decoder with
-    ``prior_keyframe_path`` all rows from a key frame on (``starts_at_keyframe``).
+    ``sample_position`` is the sample's position among the samples that are decoded together; ``index_value`` is its
+    index value, in the type of the index. ``output_row_indices`` are the rows of its value, one for each offset of a
+    window. ``decode_row_indices`` are the rows needed to decode these: the same rows, or, for a decoder with
+    ``prior_keyframe_path``, all rows from a key frame on (``starts_at_keyframe``).
     """
 
     sample_position: int
@@ -55,16 +55,16 @@ class DecodeRequest:
 
 
 class FieldBatch:
-    """Rows of a column of one segment, in the order of the index: a list of values in each.
+    """Rows of one segment's column, in the order of the index: a list of values in each.
 
     Parameters
     ----------
     column
         The rows.
     select
-        A selector, which ``take_decode_rows`` and ``take_output_rows`` apply.
+        A selector that ``take_decode_rows`` and ``take_output_rows`` apply.
     is_windowed
-        Whether the field has a window. The first axis of values is then the offsets.
+        Whether the field has a window. The first axis of a value is then the offsets.
 
     Raises
     ------
@@ -86,11 +86,11 @@ class FieldBatch:
         return self.column.slice(start, stop - start)
 
     def take_decode_rows(self, request: DecodeRequest) -> pa.Array:
-        """The rows that are needed to decode the requested rows, after the selector."""
+        """Return the rows that are needed to decode a request's rows, after the selector."""
         return self._taken(request.decode_row_indices)
 
     def take_output_rows(self, request: DecodeRequest) -> pa.Array:
-        """The requested rows, after the selector.
+        """Return the rows of a request's value, after the selector.
 
         Raises ``ValueError`` if the selector gives another number of rows.
         """
@@ -121,11 +121,11 @@ class ColumnDecoder(ABC):
     def decode(self, batch: FieldBatch, requests: Sequence[DecodeRequest]) -> Sequence[Any | None]:
         """Return the value of each request: a tensor, an array, or None if it is missing.
 
-        The index values of requests ascend.
+        Requests are in ascending order of index values.
         """
 
     def prior_keyframe_path(self, field_path: str) -> str | None:  # noqa: ARG002
-        """Return the column that marks the rows at which decoding can begin. None: it can begin at any row."""
+        """Return the column that marks the rows at which decoding can begin; None: any row."""
         return None
 
     @property
@@ -138,9 +138,9 @@ class ColumnDecoder(ABC):
 
 
 class ColumnReading:
-    """Rows of a column that some samples of a segment need, for a decoder of a user's own.
+    """The rows of a column that some samples of a segment need, for a user-defined decoder.
 
-    ``times`` are those of the samples, ``wanted`` those of the values of each.
+    ``times`` are the samples' times; ``wanted`` has the times of each sample's values.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class ColumnReading:
             self._keyframes = reader.marked(marks, int(wanted.max()))
 
     def chunks(self, column: ComponentColumnDescriptor) -> Integers:
-        """The numbers of the chunks of the column that are needed."""
+        """Return the numbers of the column's chunks that are needed."""
         first = int(self._lows.min())
         if self._keyframes is not None:
             earlier = self._keyframes[self._keyframes <= first]
@@ -170,9 +170,9 @@ class ColumnReading:
         return self._reader.needed(column, first, int(self._wanted.max()))
 
     def values(self, series: Series) -> list[npt.NDArray[Any] | None]:
-        """Have the decoder decode; the value of each sample, None if there is none.
+        """Return the decoder's value for each sample; None if it has none.
 
-        Raises ``ReadError`` for another number of values than was asked for.
+        Raises ``ReadError`` if the decoder returns another number of values.
         """
         field = self._field
         requests = [request for request in self._requests(series) if request is not None]

@@ -1,4 +1,4 @@
-"""Datasets and a loader of PyTorch."""
+"""PyTorch datasets and a loader."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _STATE: Final = 1
 
 
 def collated(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return samples as one batch: a tensor of shape ``(n, ...)`` for each field of numbers, a list for one of text.
+    """Return samples as one batch: a tensor of shape ``(n, ...)`` for a field of numbers, a list for a field of text.
 
-    Planes of YUV are stacked to one :class:`Yuv420Frame`.
+    YUV planes are stacked into one :class:`Yuv420Frame`.
 
     Raises ``ValueError`` for values of different shapes.
     """
@@ -60,7 +60,7 @@ def collated(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def as_tensors(sample: Sample) -> dict[str, Any]:
-    """Return a sample whose arrays are tensors."""
+    """Return a sample with tensors instead of arrays."""
     made: dict[str, Any] = {}
     for name, value in sample.items():
         if not isinstance(value, np.ndarray):
@@ -71,14 +71,14 @@ def as_tensors(sample: Sample) -> dict[str, Any]:
 
 
 def _repeated(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples once more. Raises ``ValueError`` if there are none."""
+    """Return samples again, marked as repeats. Raises ``ValueError`` if there are none."""
     if not samples:
         raise UsageError("all samples of this rank's first batch are skipped, but other ranks have samples")
     return [{**sample, "is_repeat": True} for sample in samples]
 
 
 def topology(rank: int | None, world: int | None) -> tuple[int, int]:
-    """The rank of this process and their number: as given, or as ``torch.distributed`` says, or one alone."""
+    """Return this process's rank and the number of ranks: as given, from ``torch.distributed``, or 0 of 1."""
     if rank is not None and world is not None:
         return rank, world
     if rank is not None or world is not None:
@@ -89,11 +89,11 @@ def topology(rank: int | None, world: int | None) -> tuple[int, int]:
 
 
 class IterableSamples(IterableDataset[Any]):
-    """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or to be iterated over.
+    """Samples in the order of a plan, for a ``DataLoader``, for :func:`loader`, or for direct iteration.
 
     The order depends only on ``seed``, the epoch and the contents of the source. Over all ranks and workers, an epoch
     has every sample once, and all ranks have the same number of steps. With several ranks, if all samples of a batch
-    are left out, the rank repeats its previous batch, marked by ``is_repeat``. Each pass is the next epoch. With the
+    are skipped, the rank repeats its previous batch, marked by ``is_repeat``. Each pass is the next epoch. With the
     workers of a plain ``DataLoader``, call :meth:`set_epoch` before each pass, as for the samplers of PyTorch.
 
     Parameters
@@ -101,7 +101,7 @@ class IterableSamples(IterableDataset[Any]):
     source
         The source of the samples: a :class:`DataSource`, or several as a :class:`Mixture`.
     index
-        The index (timeline) along which samples are.
+        The index (timeline) on which samples are taken.
     fields
         The fields of a sample by their names.
     timeline_sampling
@@ -111,29 +111,29 @@ class IterableSamples(IterableDataset[Any]):
     seed
         The seed of the order.
     batch_size
-        The number of samples of a batch, which is a dict of tensors of shape ``(batch_size, ...)``. None: single
+        The number of samples of a batch. A batch is a dict of tensors of shape ``(batch_size, ...)``. None: single
         samples.
     rank, world
-        The number of this process, and the number of all; by default from ``torch.distributed``.
+        The number of this process, and the number of processes; by default from ``torch.distributed``.
     drop_last
-        Leave out the samples that do not fill a step of all ranks. By default the last batch is smaller, and at most
-        ``world - 1`` samples come twice, marked by ``is_repeat``.
+        Leave out the last samples if they do not fill a step of all ranks. By default the last batch is smaller, and at
+        most ``world - 1`` samples come twice, marked by ``is_repeat``.
     block_size
-        The least number of samples that are read together. In sources larger than 256 MiB, a block may end after half
-        of them, at the end of a chunk.
+        The least number of samples that are read together. In sources larger than 256 MiB, a block with half as many
+        may end at the end of a chunk.
     cache_bytes
-        Bytes of values that each process keeps.
+        Bytes of values that each process caches.
     decode_threads
         Threads of each process that decode pictures and video, by default its share of the cores, four at most.
     collate
-        Makes a batch of a list of samples.
+        A function that makes a batch from a list of samples.
     normalisation
-        Normalises fields, by statistics which the state names.
+        Normalises fields. The state identifies its statistics.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them.
+        As in :meth:`SampleIndex.build`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class IterableSamples(IterableDataset[Any]):
         self.collate = collate
         self.decode_threads = decode_threads
         self._topology = ranks
-        # Workers that live through several epochs see what is set here: the epoch, the place, and the plan's run.
+        # Shared with persistent workers: the epoch, the place, and the plan's run.
         self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
         self._resumed = (0, 0)
         self._resumed_by: list[int] | None = None
@@ -204,13 +204,13 @@ class IterableSamples(IterableDataset[Any]):
 
     @property
     def part(self) -> ReaderShare:
-        """The share of this process with all its workers."""
+        """The share of this process, with all its workers."""
         rank, world = topology(*self._topology)
         epoch, start, _ = self._position.tolist()
         return ReaderShare(epoch, start, self.batch_size or RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch. If it is the running one, continue at its place."""
+        """Begin an epoch. If it is already running, continue at its place."""
         if epoch < 0:
             raise UsageError(f"epoch: expected 0 or more, got {epoch}")
         if epoch != self.epoch:
@@ -222,14 +222,14 @@ class IterableSamples(IterableDataset[Any]):
         self._resumed, self._taken = (0, 0), 0
 
     def __len__(self) -> int:
-        """The samples, or with ``batch_size`` the batches, that this rank still has in the epoch."""
+        """The number of samples (with ``batch_size``, of batches) that this rank still has in the epoch."""
         steps = self.part.steps(len(self.job.plan))
         return steps.samples if self.batch_size is None else len(steps)
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the samples that this object has returned, as JSON data.
 
-        In a worker it is the state of this worker, for the same number of workers. :class:`Loader` has that of all.
+        In a worker, it is this worker's state, for the same number of workers. A :class:`Loader` has the state of all.
         """
         part, worker = self.part, get_worker_info()
         done, within = divmod(self._taken, part.batch_size) if self.batch_size is None else (self._taken, 0)
@@ -240,12 +240,12 @@ class IterableSamples(IterableDataset[Any]):
         return {**self.state_behind(0), "done": done, "within": within, "reader": self._reader_of(part)}
 
     def _reader_of(self, part: ReaderShare) -> list[int]:
-        """The number of ranks and workers, and their steps, by which a state of one of them is meant."""
+        """The numbers of ranks and workers, and the batch size, for which the state of a single reader is valid."""
         worker = get_worker_info()
         return [part.world, 1 if worker is None else worker.num_workers, part.batch_size]
 
     def state_behind(self, steps: int) -> dict[str, Any]:
-        """The state after some steps of all ranks from where this object began."""
+        """The state after some steps of all ranks, counted from where this object began."""
         part = self.part
         place = part.steps(len(self.job.plan)).consumed(steps) if steps else part.start
         state = {"version": _STATE, **self.job.fingerprint, "run": int(self._position[2]), "epoch": part.epoch}
@@ -254,8 +254,8 @@ class IterableSamples(IterableDataset[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a state. The number of ranks and workers may differ.
 
-        There is one exception: a state of one of several readers (single samples of several ranks, or taken in a
-        worker) needs the same number of readers. Otherwise the first sample raises an error.
+        Exception: a state of one of several readers (single samples of several ranks, or a state from a worker) needs
+        the same number of readers. Otherwise the first sample raises an error.
 
         Raises
         ------
@@ -304,7 +304,7 @@ class IterableSamples(IterableDataset[Any]):
         self._end_pass(part.epoch, part.epoch + 1)
 
     def _begin_pass(self) -> tuple[ReaderShare, int, JobReader]:
-        """The share of this reader, the samples of its first step that are left out, and what reads."""
+        """The share of this reader, the number of samples to leave out in its first step, and the job's reader."""
         worker = get_worker_info()
         number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
         done, within = self._resumed
@@ -325,30 +325,30 @@ class IterableSamples(IterableDataset[Any]):
         return part, within, self._reader
 
     def _end_pass(self, epoch: int, following: int) -> None:
-        """Let another epoch follow one that ended, but where :meth:`set_epoch` has set one meanwhile."""
+        """Go to the following epoch, unless :meth:`set_epoch` has set another one meanwhile."""
         self._resumed = (0, 0)
         if get_worker_info() is None and self.epoch == epoch:
             self.begin(following, 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker that is spawned has no process group, and is of this process's rank.
+        # A spawned worker has no process group, and has the rank of this process.
         is_ranked = torch.distributed.is_available() and torch.distributed.is_initialized()
         ranks = topology(*self._topology) if is_ranked else self._topology
         return {**self.__dict__, "_reader": None, "_topology": ranks}
 
 
 class MapSamples(Dataset[Any]):
-    """Samples by their numbers, for the samplers of PyTorch. A batch of a ``DataLoader`` is read at once.
+    """Samples by number, for PyTorch's samplers. A batch of a ``DataLoader`` is read at once.
 
     Parameters
     ----------
     source, index, fields, timeline_sampling, cache_bytes, normalisation
-        As :class:`IterableSamples` takes them.
+        As in :class:`IterableSamples`.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them, and for fields with ``fill="skip"``.
+        As in :meth:`SampleIndex.build`, and for fields with ``fill="skip"``.
     """
 
     def __init__(
@@ -385,7 +385,7 @@ class MapSamples(Dataset[Any]):
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return samples, in the order of their numbers. Raises ``IndexError`` beyond the last one."""
+        """Return samples in the order of ``numbers``. Raises ``IndexError`` beyond the last sample."""
         size = len(self)
         wanted = [number + size if number < 0 else number for number in numbers]
         if not all(0 <= number < size for number in wanted):
@@ -399,7 +399,7 @@ class MapSamples(Dataset[Any]):
         return [as_tensors(samples[number]) for number in chosen.tolist() if number in samples]
 
     def _numbered(self, wanted: Integers) -> Integers:
-        """The numbers in the job of what is wanted."""
+        """Return the job's numbers of wanted samples."""
         return wanted
 
     def __getstate__(self) -> dict[str, Any]:
@@ -407,7 +407,7 @@ class MapSamples(Dataset[Any]):
 
 
 def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
-    """Say which versions a state is of, if they are not those of the job."""
+    """Return a hint: which versions a state has, if the job has others."""
     pairs = zip(wanted or (), present, strict=False)
     others = [(SourceVersion(*then), SourceVersion(*now)) for then, now in pairs if then and now and then != now]
     if not others:
@@ -422,7 +422,7 @@ def _how_to_resume(wanted: Any, present: Sequence[list[Any] | None]) -> str:
 class Loader:
     """Batches of an :class:`IterableSamples`, read by workers, with a state that counts the trainer's batches.
 
-    Made by :func:`loader`. Each pass is one epoch, and the next one follows it.
+    Made by :func:`loader`. Each pass is the next epoch.
     """
 
     def __init__(self, dataset: IterableSamples, batches: DataLoader[Any], on_device: Callable[[Any], Any]) -> None:
@@ -435,7 +435,7 @@ class Loader:
         return len(self.dataset)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch. If it is the running one, continue at its place."""
+        """Begin an epoch. If it is already running, continue at its place."""
         if epoch != self.dataset.epoch:
             self._given = 0
         self.dataset.set_epoch(epoch)
@@ -462,7 +462,7 @@ class Loader:
             self.dataset.begin(epoch + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch that the trainer got. Batches that workers have prepared do not count."""
+        """The state after the last batch that the trainer received. Batches that workers have prepared do not count."""
         return self.dataset.state_behind(self._given)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -488,7 +488,7 @@ def loader(
     num_workers
         Processes that read and decode. 0: this process.
     prefetch_factor
-        Batches that each worker makes ahead, by default 2.
+        Batches that each worker prepares in advance, by default 2.
     pin_memory
         Copy batches into pinned memory, from which a GPU copies them without waiting.
     device

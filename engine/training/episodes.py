@@ -1,4 +1,4 @@
-"""Episodes: parts of segments, as a table names them."""
+"""Episodes: parts of segments, listed in a table."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ..query import EPISODES_HINT, QueriedSegment, in_nanoseconds, segment_colum
 from .plan import Integers
 
 EPISODE: Final = "episode"
-"""The name of the episode's number in a sample."""
+"""The key of the episode's number in a sample."""
 
 
 @dataclass(frozen=True)
 class PinnedEpisodes:
-    """The episodes of a source: of each its row in the table, and its values of the columns that samples have."""
+    """The episodes of a source: the table row of each, and its values of the columns that samples get."""
 
     rows: Integers
     columns: Mapping[str, Sequence[Any]]
 
     def values(self, number: int) -> dict[str, Any]:
-        """The number of an episode, and its values, which its samples have."""
+        """Return the values that an episode's samples get: its number, and its columns."""
         return {EPISODE: int(self.rows[number]), **{name: values[number] for name, values in self.columns.items()}}
 
 
 def of_episodes(
     table: pa.Table, columns: Sequence[str], segments: Sequence[QueriedSegment], kind: TimelineKind
 ) -> tuple[list[QueriedSegment], PinnedEpisodes]:
-    """Return the part of a segment that each episode is, of these segments, and the values that samples have.
+    """Return each episode as a part of one of these segments, and the values that samples get.
 
-    Raises ``ValueError`` for a segment that is not there, and for an episode that is not within its segment.
+    Raises ``ValueError`` for a missing segment, and for an episode that is outside its segment.
     """
     named = {segment.segment_id: segment for segment in segments}
     parts: list[QueriedSegment] = []
@@ -66,7 +66,7 @@ def of_episodes(
 
 
 def _ticks(column: pa.ChunkedArray, name: str, kind: TimelineKind) -> list[int | None]:
-    """Index values as the index counts, None if there is none."""
+    """Return index values in units of the index; None for nulls."""
     whole: pa.Array = column.combine_chunks()
     if pa.types.is_null(whole.type) or pa.types.is_integer(whole.type):
         return [None if some is None else int(some) for some in whole.to_pylist()]

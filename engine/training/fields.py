@@ -31,12 +31,12 @@ VIDEO_CODECS: Final = {**CODECS, "avc": CODECS["h264"], "h265": CODECS["hevc"]}
 
 
 _TOLERANCE: Final = 1_000
-"""Nanoseconds before its time from which a value counts."""
+"""How many nanoseconds before its time a value becomes valid."""
 
 
 @dataclass(frozen=True)
 class FixedRateSampling:
-    """A sample every ``1 / rate_hz`` seconds, from the beginning of each segment on an index of times.
+    """A sample every ``1 / rate_hz`` seconds from the beginning of each segment, on an index of times.
 
     Each time is rounded to a nanosecond independently, so that the times of a long segment do not drift.
 
@@ -51,7 +51,7 @@ class FixedRateSampling:
             raise UsageError(f"rate_hz: expected a positive number, got {self.rate_hz}")
 
     def times(self, first: int, last: int) -> Integers:
-        """The times of samples between two times, in nanoseconds.
+        """Return the times of samples between two times, in nanoseconds.
 
         >>> FixedRateSampling(30).times(0, 100_000_000).tolist()
         [0, 33333333, 66666667, 100000000]
@@ -71,16 +71,16 @@ class RowSampling:
 
 
 class Decoder(Protocol):
-    """Makes arrays of the values of a component."""
+    """Converts the values of a component to arrays."""
 
     def decode(self, values: pa.ListArray, rows: Integers) -> Decoded | list[Decoded | None]:
-        """Return the values of rows: an array of shape ``(n, ...)``, or one for each row, None without a value."""
+        """Return the values of rows: an array of shape ``(n, ...)``, or a list with an array or None for each row."""
         ...
 
 
 @dataclass(frozen=True)
 class NumericDecoder:
-    """Numbers, such as joints or poses: all values of a row, of shape ``(d,)``.
+    """Numbers, such as joints or poses: all values of a row, with shape ``(d,)``.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class NumericDecoder:
 
 
 def flat_numbers(values: pa.Array) -> tuple[Decoded, Integers, npt.NDArray[np.bool_]]:
-    """Return all numbers in lists of any depth, where those of each row begin and end, and which rows have a null."""
+    """Return all numbers in nested lists, the bounds of each row's numbers, and which rows have a null."""
     ends: Integers = np.arange(len(values) + 1)
     has_null = np.zeros(len(values), np.bool_)
     inner: pa.Array = values
@@ -154,14 +154,12 @@ class TextDecoder:
 
 
 _MODES: Final = {"1": "L", "P": "RGB", "PA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}
-"""What pictures become that have no colours in their pixels, or others than RGB."""
+"""The target modes for pictures with palettes, or with colours other than RGB."""
 
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Pictures of shape ``(channels, height, width)``:
-
-    ``uint8``, or ``uint16`` and others if the pixels have that type.
+    """Pictures of shape ``(channels, height, width)``, as ``uint8`` or with the type of the pixels.
 
     For ``EncodedImage:blob``: JPEG, PNG and the other formats of Pillow. For ``Image:buffer``, ``DepthImage:buffer``
     and ``SegmentationImage:buffer``: all pixel formats, colour models and datatypes of Rerun's ``ImageFormat``, which
@@ -268,7 +266,7 @@ def yuv420_frame(y: Decoded, uv: Decoded, color_space: str, color_range: str) ->
 class VideoFrameDecoder:
     """Frames of a ``VideoStream``: RGB as ``uint8`` of shape ``(3, height, width)``, or their YUV planes.
 
-    Supports H.264, H.265, AV1, VP8 and VP9. Key frames are detected in the bytes; ``is_keyframe`` is not needed.
+    Supports H.264, H.265, AV1, VP8 and VP9. Key frames are detected from the bytes; ``is_keyframe`` is not needed.
 
     Parameters
     ----------
@@ -287,7 +285,7 @@ class VideoFrameDecoder:
         The height and width of scaled frames.
     crop
         Top, left, height and width of the part to keep, before scaling. The decoding process crops and scales, so that
-        other pixels are not copied.
+        only these pixels are copied.
 
     Raises
     ------
@@ -363,22 +361,22 @@ class Field:
     path
         The column: ``/entity:Archetype:component``.
     decode
-        The decoder, which makes an array of a value.
+        The decoder, which converts values to arrays.
     select
-        A selector, or its text, which is applied to the column first.
+        A selector, or its text, that is applied to the column first.
     window
-        Offsets of the values from the sample's time: seconds, or steps of a sequence index. The field then has shape
-        ``(len(window), ...)``.
+        Offsets of the values from the sample's time: seconds, or steps of a sequence index. The field then has the
+        shape ``(len(window), ...)``.
     max_staleness
         The largest age of a value, in the same unit. An older value counts as missing.
     fill
-        What to do if the field has no value in a sample: ``error``; ``skip`` skips and counts the sample; ``nan``
-        (floating-point numbers); ``none``, for your own collate. The default is ``error``, in the datasets with Rerun's
-        names ``skip``.
+        If the field has no value in a sample: ``error`` raises; ``skip`` skips and counts the sample; ``nan`` fills
+        floating-point numbers; ``none`` gives None, for your own collate. The default is ``error``, or ``skip`` in the
+        datasets with Rerun's names.
     edges
-        What to do with offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and adds a mask
-        ``<name>_is_pad`` to the sample; ``trim`` takes no samples there. The default is ``pad``, in the datasets with
-        Rerun's names ``trim``.
+        For offsets beyond the ends of a segment: ``pad`` repeats the value at the end, and adds a mask
+        ``<name>_is_pad`` to the sample; ``trim`` takes no samples there. The default is ``pad``, or ``trim`` in the
+        datasets with Rerun's names.
 
     Raises
     ------
@@ -418,7 +416,7 @@ class Field:
         return Selector(self.select)
 
     def offsets(self, *, is_time: bool) -> Integers:
-        """The offsets in units of the index: nanoseconds, or steps. Raises ``ValueError`` for fractions of a step."""
+        """The offsets in units of the index (nanoseconds or steps). Raises ``ValueError`` for fractions of a step."""
         return np.array([ticks_of(offset, self.path, is_time=is_time) for offset in self.window or (0,)], np.int64)
 
 
@@ -427,7 +425,7 @@ _EDGES: Final = ("pad", "trim")
 
 
 def ticks_of(value: float, path: str, *, is_time: bool) -> int:
-    """Return seconds as nanoseconds, or steps as they are.
+    """Return seconds in nanoseconds, or steps unchanged.
 
     >>> ticks_of(0.5, "/arm", is_time=True)
     500000000

@@ -1,4 +1,4 @@
-"""Samples of an epoch as a DataFrame of Spark: tasks read them by the plan, each the samples of a range of places."""
+"""Samples of an epoch as a Spark DataFrame. Each task reads the samples of one range of places in the plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NUMBERS: Final = "biuf"
 
 
 class FieldForm(NamedTuple):
-    """The type of the values of a field, and the shape that its first value has."""
+    """The type of a field's values, and the shape of the first value."""
 
     name: str
     dtype: np.dtype[Any]
@@ -47,7 +47,7 @@ class FieldForm(NamedTuple):
 
     @classmethod
     def of(cls, name: str, value: npt.NDArray[Any]) -> FieldForm:
-        """The form of a value. Raises ``UsageError`` for one that Spark has no type for."""
+        """Return the form of a value. Raises ``UsageError`` if Spark has no type for it."""
         if value.dtype.kind not in _NUMBERS + _TEXT:
             raise UsageError(
                 f"the field {name!r} has values of {value.dtype}",
@@ -57,12 +57,12 @@ class FieldForm(NamedTuple):
 
     @property
     def is_picture(self) -> bool:
-        """Whether values are bytes in two dimensions or more, which are kept as they are."""
+        """Whether values are bytes in two dimensions or more, which are stored unchanged."""
         return self.dtype == np.uint8 and len(self.shape) > 1
 
     @property
     def type(self) -> pa.DataType:
-        """The type of the column, in Arrow."""
+        """The column's Arrow type."""
         if self.is_picture:
             return pa.struct([("shape", pa.list_(pa.int32())), ("data", pa.binary())])
         kind = pa.string() if self.dtype == object else pa.from_numpy_dtype(self.dtype)
@@ -71,7 +71,7 @@ class FieldForm(NamedTuple):
         return kind
 
     def array(self, values: Sequence[npt.NDArray[Any]]) -> pa.Array:
-        """Values as a column. Raises ``UsageError`` for one of another type, or with more or fewer dimensions."""
+        """Return values as a column. Raises ``UsageError`` for a value of another type or number of dimensions."""
         for value in values:
             own = FieldForm.of(self.name, value)
             if own.dtype != self.dtype or len(own.shape) != len(self.shape):
@@ -88,7 +88,7 @@ class FieldForm(NamedTuple):
 
 
 def _nested(values: Sequence[npt.NDArray[Any]], dimensions: int) -> pa.Array:
-    """Return arrays of so many dimensions, each of any shape, as lists in lists."""
+    """Return arrays with ``dimensions`` dimensions, of any shapes, as nested lists."""
     flat = np.concatenate([value.ravel() for value in values])
     made = pa.array(flat.tolist(), pa.string()) if flat.dtype.kind in _TEXT else pa.array(flat)
     shapes = np.array([value.shape for value in values], np.int64).reshape(len(values), dimensions)
@@ -100,7 +100,7 @@ def _nested(values: Sequence[npt.NDArray[Any]], dimensions: int) -> pa.Array:
 
 
 class Row(NamedTuple):
-    """A sample, its place in the epoch, and where it was taken."""
+    """A sample, its place in the epoch, and its segment and index value."""
 
     place: int
     segment_id: str
@@ -110,7 +110,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """The columns of samples: where each is in the epoch and in its recording, and its fields."""
+    """The columns of samples: the place in the epoch, the segment and index value, and the fields."""
 
     index: str
     kind: TimelineKind
@@ -118,7 +118,7 @@ class SampleColumns:
 
     @classmethod
     def of(cls, job: TrainingJob, epoch: Epoch) -> SampleColumns:
-        """The columns of the samples of an epoch, by its first sample. Raises as :func:`samples_frame` does."""
+        """Return the columns of an epoch's samples, by its first sample. Raises as :func:`samples_frame` does."""
         kinds = {some.source.kind for some in job.indexes}
         index = job.indexes[0].source.columns.query.index
         assert index is not None
@@ -142,14 +142,14 @@ class SampleColumns:
 
     @cached_property
     def given(self) -> pa.Schema:
-        """The columns in the types that they have. The metadata of each field has the shape of its first value."""
+        """The columns in their original types. The metadata of each field has the shape of its first value."""
         ids = [*zip(_PLACE, (pa.int64(), pa.int64(), pa.string()), strict=True), (self.index, self.kind.arrow_type)]
         values = [pa.field(form.name, form.type, metadata={"shape": f"{[*form.shape]}"}) for form in self.fields]
         return pa.schema([*(pa.field(*some) for some in ids), pa.field(_IS_REPEAT, pa.bool_()), *values])
 
     @cached_property
     def _origins(self) -> dict[str, pa.Field]:
-        """The column of which each of Spark's is made: beside an index of times is one that has all of its digits."""
+        """For each Spark column, its original column: an index of times has a second column, with the exact value."""
         origins: dict[str, pa.Field] = {}
         for column in self.given:
             origins[column.name] = column
@@ -159,7 +159,7 @@ class SampleColumns:
 
     @cached_property
     def schema(self) -> StructType:
-        """The columns with Spark's types. The metadata of fields has the shape of the first value."""
+        """The columns in Spark's types. The metadata of each field has the shape of its first value."""
         forms = {name: spark_form(some.type, nanoseconds=some.name != name) for name, some in self._origins.items()}
         schema = spark_schema(pa.schema(list(forms.items())))
         for form in self.fields:
@@ -168,11 +168,11 @@ class SampleColumns:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The columns as Spark wants them in Arrow."""
+        """The columns in the Arrow types that Spark expects."""
         return arrow_of(self.schema)
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
-        """Rows in the types that they have: of each sample its place, its segment, its index value and its values."""
+        """Return rows in their original types: each sample's place, segment, index value and fields."""
         if not rows:
             return self.given.empty_table()
         places, segments, times, samples = zip(*rows, strict=True)
@@ -187,7 +187,7 @@ class SampleColumns:
         return pa.table(made, schema=self.given)
 
     def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Rows in the types of Spark."""
+        """Return rows in Spark's types."""
         (given,) = self.table(rows).to_batches()
         values = zip(self._origins.values(), self.arrow, strict=True)
         columns = [spark_array(given[origin.name], column.type) for origin, column in values]
@@ -196,7 +196,7 @@ class SampleColumns:
 
 @dataclass(frozen=True)
 class EpochJob:
-    """The function of a Spark task that reads the samples of a range of places of an epoch. It pickles."""
+    """The function of a Spark task that reads the samples of a range of places of an epoch. Picklable."""
 
     job: TrainingJob
     epoch: Epoch
@@ -204,7 +204,7 @@ class EpochJob:
     columns: SampleColumns
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """The samples of a task, in the order of their places; those that are skipped are left out."""
+        """Yield the samples of a task in the order of their places; skipped samples are left out."""
         first, stop = self.starts[index : index + 2]
         with noting_task(f"places {first:,} to {stop - 1:,} of the epoch"):
             rows: list[Row] = []
@@ -220,7 +220,7 @@ class EpochJob:
 
 
 def rows_of(job: TrainingJob, epoch: Epoch, places: Integers) -> Iterator[Row]:
-    """The samples of consecutive places; those that are skipped are left out."""
+    """Yield the samples of consecutive places; skipped samples are left out."""
     with closing(JobReader(job)) as reader:
         for place, sample in zip(places.tolist(), reader.in_order(epoch, places), strict=True):
             if sample is not None:
@@ -229,15 +229,15 @@ def rows_of(job: TrainingJob, epoch: Epoch, places: Integers) -> Iterator[Row]:
 
 
 def samples_table(job: TrainingJob, epoch: int = 0, limit: int = 5) -> pa.Table:
-    """Return the first samples of an epoch as an Arrow table: the columns of :func:`samples_frame`, not widened.
+    """Return the first samples of an epoch as an Arrow table with the columns of :func:`samples_frame`, not widened.
 
-    The metadata of each field has the ``shape`` of the first value. Samples that are skipped do not count. Raises the
-    errors of :func:`samples_frame`.
+    The metadata of each field has the ``shape`` of the first value. Skipped samples do not count. Raises the errors of
+    :func:`samples_frame`.
     """
     order = job.plan.epoch(epoch)
     columns = SampleColumns.of(job, order)
     rows: list[Row] = []
-    for first in range(0, len(order), limit):  # not more places than are wanted: their blocks would be read whole
+    for first in range(0, len(order), limit):  # no more places than are wanted: all their blocks would be read
         rows += rows_of(job, order, np.arange(first, min(first + limit, len(order))))
         if len(rows) >= limit:
             break
@@ -265,7 +265,7 @@ def samples_frame(
     its origin, and ``is_repeat`` is true if a mixture repeats it. An index of times is a ``timestamp`` or an ``interval
     day to second`` in microseconds; ``<index>_nanoseconds`` has the exact value. Numbers are arrays, nested as often as
     the field has dimensions, and text is a ``string``. Pictures and other bytes of two dimensions or more are a struct:
-    ``data`` has the bytes in C order, and ``shape`` their shape. The metadata of a column has the ``shape`` of the
+    ``data`` has the bytes in C order, and ``shape`` has their shape. The metadata of a column has the ``shape`` of the
     first value. Types that Spark lacks are widened.
 
     Each task reads the samples of one range of places. The ranges are consecutive, so the rows of the DataFrame are in
@@ -282,9 +282,9 @@ def samples_frame(
     epoch
         The number of the epoch.
     batch_size
-        The batch size of the :class:`IterableSamples` with the same order.
+        The ``batch_size`` of an :class:`IterableSamples` with the same order.
     partitions
-        The number of tasks. By default a task has some thousand places, because blocks of two tasks are read twice.
+        The number of tasks. By default, a task has a few thousand places: blocks that two tasks share are read twice.
     spark
         The session to use, by default the active one, or a new one.
 
@@ -321,7 +321,7 @@ def samples_frame(
 
 
 def _check_names(index: str, fields: Mapping[str, Field], extra: Sequence[str]) -> None:
-    """Raise ``UsageError`` for a field that has the name of another column; Spark does not see capital letters."""
+    """Raise ``UsageError`` for a field with another column's name. Spark ignores case in names."""
     masks = [f"{name}_is_pad" for name, field in fields.items() if field.window is not None and field.edges != "trim"]
     seen: set[str] = set()
     for name in (*_PLACE, _IS_REPEAT, index, f"{index}{NANOSECONDS_SUFFIX}", *extra, *fields, *masks):
@@ -331,7 +331,7 @@ def _check_names(index: str, fields: Mapping[str, Field], extra: Sequence[str]) 
 
 
 def _first_sample(job: TrainingJob, epoch: Epoch) -> Sample:
-    """The first sample of an epoch that is not skipped."""
+    """Return the first sample of an epoch that is not skipped."""
     first, count = 0, 1
     with closing(JobReader(job)) as reader:
         while first < len(epoch):

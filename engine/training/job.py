@@ -1,4 +1,4 @@
-"""A job: sources and a plan, of which each reader takes its part. Without torch."""
+"""A job: sources, and a plan that readers share. It does not need torch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Mixture:
     Parameters
     ----------
     sources
-        The sources by their names.
+        The sources, by name.
     weights
         The share of each source, by the same names. The sum need not be 1.
     epoch_size
@@ -72,7 +72,7 @@ class Mixture:
 
 
 class ReaderShare(NamedTuple):
-    """The share of a reader in an epoch: from ``start`` on the steps of its rank that fall to its worker."""
+    """A reader's share of an epoch: from ``start`` on, its worker's steps among the steps of its rank."""
 
     epoch: int = 0
     start: int = 0
@@ -83,7 +83,7 @@ class ReaderShare(NamedTuple):
     worker: int = 0
     workers: int = 1
     done: int = 0
-    """Steps of this worker that are left out at the beginning."""
+    """The number of this worker's steps to leave out at the beginning."""
 
     def steps(self, total: int) -> Steps:
         """The steps of the rank."""
@@ -91,7 +91,7 @@ class ReaderShare(NamedTuple):
 
 
 def decoders(workers: int) -> int:
-    """Return how many threads decode in each of some processes."""
+    """Return the number of decoding threads of each worker."""
     return max(1, min(os.cpu_count() or 1, 4) // workers)
 
 
@@ -164,7 +164,7 @@ class TrainingJob:
         normalisation: Normalisation | None = None,
         by_chunks: bool = True,
     ) -> TrainingJob:
-        """Find all samples, and their order.
+        """Create a job: find all samples and their order.
 
         With ``by_chunks``, :class:`BlockShuffle` keeps the samples of a chunk near each other. Raises the errors of
         :meth:`SampleIndex.build`.
@@ -205,7 +205,7 @@ class TrainingJob:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """A digest of the contents and the order of the samples. It must be the same when a job continues."""
+        """Digests of the contents and the order of the samples. They must be the same when a job continues."""
         keeps_blocks = not isinstance(self.plan.strategy, (NoShuffle, SampleShuffle))
         blocks = [
             xxhash.xxh3_64_hexdigest(some.starts.tobytes() + (b"" if some.groups is None else some.groups.tobytes()))
@@ -227,11 +227,11 @@ class TrainingJob:
         return [None if index.source.version is None else [*index.source.version] for index in self.indexes]
 
     def with_run(self, run: int) -> TrainingJob:
-        """The same job, but readers take this many consecutive places at a time."""
+        """Return the same job, with ``run`` consecutive places that readers take at a time."""
         return self if run == self.plan.run else replace(self, plan=replace(self.plan, run=run))
 
     def place(self, sample: int) -> tuple[str, int]:
-        """Return the segment and the index value of a sample, by its number across all sources."""
+        """Return the segment and the index value of a sample, given its number across all sources."""
         left = sample
         for index in self.indexes:
             if 0 <= left < len(index):
@@ -274,10 +274,10 @@ class TrainingJob:
 
 
 class JobReader:
-    """Reads samples of a job in the order of its plan.
+    """Reads a job's samples in the order of its plan.
 
-    Values of a field that have other types or dimensions in another source of a mixture are an error; and where
-    samples are ``stacked``, those that have another shape.
+    It is an error if a field's values have different types or dimensions in two sources of a mixture, or, with
+    ``stacked``, different shapes.
     """
 
     def __init__(self, job: TrainingJob, threads: int = 1, *, stacked: bool = False) -> None:
@@ -292,35 +292,35 @@ class JobReader:
 
     @property
     def is_usable(self) -> bool:
-        """Whether this process made it: threads and open files do not go on in a forked one."""
+        """Whether this process created the reader: threads and open files do not work in a forked process."""
         return self._owner == os.getpid()
 
     @property
     def decoded_frames(self) -> int:
-        """Frames of video that were decoded."""
+        """The number of decoded video frames."""
         return sum(reader.decoded_frames for reader in self._readers)
 
     @property
     def missing(self) -> Counter[str]:
-        """Samples that were left out, by the field that has no value."""
+        """The numbers of samples that were left out, by the field without a value."""
         return sum((reader.missing for reader in self._readers), Counter())
 
     @property
     def decoded_groups(self) -> int:
-        """Groups of pictures of which frames were decoded."""
+        """The number of groups of pictures from which frames were decoded."""
         return sum(reader.decoded_groups for reader in self._readers)
 
     def close(self) -> None:
-        """Close the files that are open."""
+        """Close open files."""
         for reader in self._readers:
             reader.close()
 
     def read(self, samples: Integers) -> dict[int, Sample]:
-        """Return samples by their numbers through all sources; see :meth:`SampleReader.read`."""
+        """Return samples by their numbers across all sources; see :meth:`SampleReader.read`."""
         return self.begin(samples)()
 
     def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
-        """Begin to make samples; see :meth:`SampleReader.begin`."""
+        """Begin to read and decode samples; see :meth:`SampleReader.begin`."""
         owners = np.searchsorted(self._firsts, samples, side="right") - 1
         begun = [
             (owner, self._readers[owner].begin(samples[owners == owner] - self._firsts[owner]))
@@ -342,7 +342,7 @@ class JobReader:
         return finish
 
     def _compare(self, owner: int, sample: Sample) -> None:
-        """Raise ``UsageError`` where the first sample of a source is not like those of the sources before."""
+        """Raise ``UsageError`` if the first sample of a source differs in form from those of earlier sources."""
         self._compared.add(owner)
         for name, value in sample.items():
             if not isinstance(value, np.ndarray):
@@ -361,12 +361,12 @@ class JobReader:
                 )
 
     def batches(self, part: ReaderShare) -> Iterator[list[Sample]]:
-        """Yield the samples of each step. In each sample, ``is_repeat`` says whether it is a repeat."""
+        """Yield the samples of each step. In each sample, ``is_repeat`` is True for a repeat."""
         for step in self.steps(part):
             yield [sample for sample in step if sample is not None]
 
     def steps(self, part: ReaderShare) -> Iterator[list[Sample | None]]:
-        """Yield the same as :meth:`batches`, and None for a sample that is left out."""
+        """Yield the same as :meth:`batches`, but None for each sample that is left out."""
         epoch = self._job.plan.epoch(part.epoch)
         steps = part.steps(len(epoch))
         places, repeats, sizes = steps.of(range(part.worker + part.done * part.workers, len(steps), part.workers))
@@ -388,12 +388,11 @@ class JobReader:
             warnings.warn(ReadWarning(text), stacklevel=2)
 
     def in_order(self, epoch: Epoch, places: Integers) -> Iterator[Sample | None]:
-        """Yield the sample of each place, None for one that is skipped.
+        """Yield the sample of each place, or None if it is skipped.
 
-        A block that is needed is read for all its samples among the places within the horizon of the strategy. Where
-        samples of a block are anywhere, more and more places are read at once, so that some of them have a block in
-        common, up to a share of the bytes that are kept. What comes next is read and decoded while the samples before
-        it are used, but for the first ones, for which somebody waits.
+        A block is read for all of its samples within the horizon of the strategy. In random order, more and more places
+        are read at once, up to a part of the cached bytes, so that some have the same block. The next samples are read
+        and decoded while the previous ones are used.
         """
         numbers = epoch.samples[places]
         strategy, run = self._job.plan.strategy, self._job.plan.run
@@ -415,7 +414,7 @@ class JobReader:
 
 
 class _Ahead(ABC):
-    """Samples that are read before their places come, at first for ``first`` places."""
+    """Samples that are read in advance, initially for ``first`` places."""
 
     def __init__(self, reader: JobReader, numbers: Integers, first: int) -> None:
         self._reader = reader
@@ -427,17 +426,17 @@ class _Ahead(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin to read what comes next."""
+        """Begin to read the next samples."""
 
     def _read(self, positions: Integers) -> None:
         try:
             finish = self._reader.begin(self._numbers[positions])
         except ChunkmillError as error:
-            finish = _failed(error)  # when its places come
+            finish = _failed(error)  # raised when its places are reached
         self.waiting.append((positions.tolist(), finish))
 
     def finish(self) -> None:
-        """Wait for what was begun first."""
+        """Wait for the oldest unfinished read."""
         positions, finish = self.waiting.pop(0)
         samples = finish()
         for position in positions:
@@ -446,7 +445,7 @@ class _Ahead(ABC):
 
 
 class _ByBlocks(_Ahead):
-    """The same: blocks of the next places that nobody has begun, each for its samples within its source's horizon."""
+    """Samples that are read by blocks: each block of the next places, for its samples within the source's horizon."""
 
     def __init__(
         self, reader: JobReader, numbers: Integers, block: Integers, places: Integers, first: int, horizons: Integers
@@ -475,7 +474,7 @@ class _ByBlocks(_Ahead):
 
 
 class _Mixed(_Ahead):
-    """The same for samples in random order: as many as come next, four times as many each time."""
+    """Samples in random order: each read has four times as many places as the previous one."""
 
     def __init__(self, reader: JobReader, numbers: Integers, first: int, most_bytes: int) -> None:
         super().__init__(reader, numbers, first)
@@ -488,7 +487,7 @@ class _Mixed(_Ahead):
             self._read(positions)
 
     def finish(self) -> None:
-        """Wait for what was begun first, and take more at a time where samples are small."""
+        """Wait for the oldest unfinished read; then read more at a time if samples are small."""
         super().finish()
         some = next((sample for sample in self.ready.values() if sample is not None), {})
         size = _SAMPLE_BYTES + sum(getattr(value, "nbytes", 0) for value in some.values())
@@ -497,13 +496,13 @@ class _Mixed(_Ahead):
 
 _MOST_AHEAD: Final = 8192
 _SHARE: Final = 4
-"""What part of the bytes that are kept the samples take that are read at once; as many are used meanwhile."""
+"""The divisor of the cached bytes for samples that are read at once; as many are in use meanwhile."""
 
 _LEAST_BYTES: Final = 16 * MIB
-"""What they may take in any case."""
+"""The bytes that samples read at once may always take."""
 
 _SAMPLE_BYTES: Final = 1024
-"""What a sample takes beside its values."""
+"""The bytes of a sample besides its values."""
 
 
 def _failed(error: ChunkmillError) -> Callable[[], dict[int, Sample]]:

@@ -1,4 +1,4 @@
-"""Manifests: the samples of an epoch in their order as a table, to inspect and to share."""
+"""Manifests: the samples of an epoch in order, as a table to inspect and share."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ _HEADER: Final = b"chunkmill.manifest"
 
 @dataclass(frozen=True)
 class StepSampling(FixedRateSampling):
-    """Times at a fixed distance, as Rerun takes them: the step is rounded to a nanosecond, and the first sample is
-    where the window of every field is within the segment.
+    """Times with a fixed step, as in Rerun: the step is rounded to a nanosecond.
+
+    The first sample is where the windows of all fields are within the segment.
     """
 
     before: int = 0
@@ -38,7 +39,7 @@ class StepSampling(FixedRateSampling):
     tolerance: ClassVar[int] = 0
 
     def times(self, first: int, last: int) -> Integers:
-        """The times of samples between two times."""
+        """Return the times of samples between two times."""
         return np.arange(first + self.before, last - self.after + 1, self.step)
 
     @property
@@ -48,15 +49,14 @@ class StepSampling(FixedRateSampling):
 
     @classmethod
     def of(cls, sampling: FixedRateSampling, fields: Mapping[str, Field]) -> StepSampling:
-        """The times at which all fields are within the segment."""
+        """Return the times at which the windows of all fields are within the segment."""
         ends = [offset for some in fields.values() if some.edges == "trim" for offset in some.window or ()]
         before, after = max([0.0, *(-end for end in ends)]), max([0.0, *ends])
         return cls(sampling.rate_hz, ticks_of(before, "window", is_time=True), ticks_of(after, "window", is_time=True))
 
 
 def like_rerun(fields: Mapping[str, Field], fill: Fill = "skip") -> dict[str, Field]:
-    """Return fields that leave samples out where they have no value, and beyond the ends of a segment, if they do not
-    say otherwise.
+    """Return fields with Rerun's defaults: they leave out samples without a value, or beyond a segment's ends.
 
     >>> from .fields import NumericDecoder
     >>> like_rerun({"arm": Field("/arm", NumericDecoder())})["arm"].edges
@@ -75,7 +75,7 @@ def job_like_rerun(
     shuffle: ShuffleStrategy | None,
     fill: Fill = "skip",
 ) -> TrainingJob:
-    """Return the job of a dataset with Rerun's names. Raises as :meth:`SampleIndex.build` does."""
+    """Return the job of a dataset with Rerun's names. Raises the errors of :meth:`SampleIndex.build`."""
     chosen = like_rerun(fields, fill)
     if isinstance(timeline_sampling, FixedRateSampling) and not isinstance(timeline_sampling, StepSampling):
         timeline_sampling = StepSampling.of(timeline_sampling, chosen)
@@ -86,13 +86,13 @@ def job_like_rerun(
         timeline_sampling=timeline_sampling,
         shuffle=shuffle,
         block_size=fetch_block_size,
-        by_chunks=False,  # a manifest lists samples before it is shuffled
+        by_chunks=False,  # a manifest lists samples before the shuffle
     )
 
 
 @dataclass(frozen=True)
 class ListedPlan(SamplePlan):
-    """A plan whose epochs are all the same: the samples that a manifest lists."""
+    """A plan in which every epoch is the samples of a manifest."""
 
     samples: Integers = field(default_factory=lambda: np.empty(0, np.int64), repr=False, compare=False)
 
@@ -100,7 +100,7 @@ class ListedPlan(SamplePlan):
         return len(self.samples)
 
     def epoch(self, number: int) -> Epoch:  # noqa: ARG002
-        """Return the samples that are listed."""
+        """Return the listed samples."""
         return Epoch(self.samples, np.zeros(len(self.samples), np.bool_))
 
 
@@ -108,8 +108,8 @@ class ListedPlan(SamplePlan):
 class ManifestMeta:
     """Facts of a manifest.
 
-    ``recipe`` describes the fields, ``sampling`` the times of samples. ``contents`` is a digest of the segments'
-    content: a manifest fits only this version.
+    ``recipe`` describes the fields, and ``sampling`` the times of samples. ``contents`` is a digest of the segments'
+    content: a manifest is valid only for this content.
     """
 
     dataset_name: str
@@ -138,8 +138,8 @@ class SampleManifest:
     """The samples of one epoch in order, one per row.
 
     The columns are ``rank``, ``worker``, ``place`` in the epoch, ``sample`` (its number in the index), ``segment_id``,
-    ``anchor`` (the index value; nanoseconds for times) and ``block`` (samples of the same block are read together). The
-    rows are in the order of places. Create one by :meth:`generate` or :meth:`from_parquet`.
+    ``anchor`` (the index value; nanoseconds for times) and ``block`` (samples of the same block are read together).
+    Rows are sorted by place. Create one by :meth:`generate` or :meth:`from_parquet`.
     """
 
     def __init__(self, table: pa.Table, metadata: ManifestMeta) -> None:
@@ -160,7 +160,7 @@ class SampleManifest:
         required_fields: Sequence[str] | None = None,
         scan_max_workers: int | None = None,  # noqa: ARG003
     ) -> SampleManifest:
-        """List the samples of a source in the order in which they were recorded.
+        """List the samples of a source in recorded order.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class SampleManifest:
             The numbers of ranks and workers that share the samples.
         required_fields
             The fields that need a value in each sample, no older than their ``max_staleness``; by default all. For
-            video, the value is the last marked key frame, or the beginning of the chunk if none is marked.
+            video, that is the age of the last marked key frame, or of the beginning of the chunk if none is marked.
         scan_max_workers
             Accepted for scripts written for Rerun, without effect.
 
@@ -232,7 +232,7 @@ class SampleManifest:
 
     @classmethod
     def _ordered(cls, samples: pa.Table, order: Integers, metadata: ManifestMeta) -> SampleManifest:
-        """Deal samples in an order: runs of places in turn to ranks, and the runs of a rank in turn to its workers."""
+        """Assign samples in order: runs of places to ranks in turn, and a rank's runs to its workers in turn."""
         ranks, workers = np.zeros(len(order), np.int32), np.zeros(len(order), np.int32)
         for rank in range(metadata.num_ranks):
             steps = Steps(len(order), 0, RUN, rank, metadata.num_ranks, drop_last=False)
@@ -246,7 +246,7 @@ class SampleManifest:
     def shuffle(self, strategy: ShuffleStrategy | None = None, *, seed: int = 0) -> SampleManifest:
         """Return the same samples in another order.
 
-        If no sample was dropped, it is the order of a live dataset in the epoch ``seed``.
+        If no sample was dropped, the order is that of a live dataset in the epoch ``seed``.
 
         Parameters
         ----------
@@ -279,7 +279,7 @@ class SampleManifest:
         Raises
         ------
         ForeignFileError
-            The file is not a manifest of chunkmill; it may be one of Rerun.
+            The file is not a manifest of chunkmill; it may be a manifest of Rerun.
         """
         table = pq.read_table(path)
         header = (table.schema.metadata or {}).get(_HEADER)
@@ -300,7 +300,7 @@ class SampleManifest:
         """Write the manifest as Parquet. The metadata of the schema describes its source."""
         pq.write_table(self.to_arrow(), path, compression="zstd", row_group_size=row_group_size)
 
-    # --- what it says
+    # --- contents
 
     @property
     def metadata(self) -> ManifestMeta:
@@ -317,11 +317,11 @@ class SampleManifest:
         return self._table.replace_schema_metadata({_HEADER: json.dumps(asdict(self._metadata))})
 
     def worker_assignments(self, rank: int, worker: int) -> pa.Table:
-        """Return the rows of one worker of a rank, in their order."""
+        """Return the rows of one worker of a rank, in order."""
         return self._table.filter(pc.and_(pc.equal(self._table["rank"], rank), pc.equal(self._table["worker"], worker)))
 
     def validate_topology(self, num_ranks: int, num_workers_per_rank: int) -> None:
-        """Raise ``ValueError`` if ``rank`` and ``worker`` are for another topology.
+        """Raise ``ValueError`` if ``rank`` and ``worker`` were assigned for another topology.
 
         A dataset can have any topology: it assigns places again.
         """
@@ -362,7 +362,7 @@ class SampleManifest:
         return replace(job, plan=replace(plan, strategy=_Listed(digest)))
 
     def _numbers(self, samples: SampleIndex) -> Integers:
-        """The numbers that the samples have in an index, which may be of other fields."""
+        """Return the numbers of the samples in an index, whose fields may differ."""
         segments = {segment.segment_id: number for number, segment in enumerate(samples.source.segments)}
         column = self._table["segment_id"].combine_chunks()
         owners = np.array([segments[name] for name in column.dictionary.to_pylist()], np.int64)
@@ -391,12 +391,12 @@ Manifest = SampleManifest
 
 @dataclass(frozen=True)
 class _Listed(NoShuffle):
-    """The order of a manifest, by a digest of it."""
+    """The order of a manifest, identified by its digest."""
 
     digest: str = ""
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return what serves any order."""
+        """Return a number that suits any order."""
         return BlockShuffle().horizon(blocks, run)
 
 
@@ -415,7 +415,7 @@ def _recipe(some: Field) -> dict[str, Any]:
 
 
 def _has_values(samples: SampleIndex, required: Sequence[str]) -> Mask:
-    """Whether each sample has a value of all fields that are required."""
+    """Return whether each sample has a value of all required fields."""
     has: Mask = np.ones(len(samples), np.bool_)
     starts = samples.segment_offsets
     for number, segment in enumerate(samples.source.segments):

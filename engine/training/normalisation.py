@@ -1,4 +1,4 @@
-"""Statistics of the fields of samples, and values that are normalised by them."""
+"""Statistics of samples' fields, and the normalisation of values by these."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Mode = Literal["mean_std", "min_max", "quantile"]
 
 _MODES: Final = ("mean_std", "min_max", "quantile")
 _EXACT: Final = 1 << 20
-"""Values of a dimension up to which quantiles are exact."""
+"""The maximum number of values per dimension for exact quantiles."""
 
 _OF_PIECE: Final = 1 << 16
 _READ: Final = 4096
@@ -67,7 +67,7 @@ _KEPT: Final = pa.schema(
 class FieldStatistics:
     """The statistics of one field. They have the shape of its values; for pictures, one number per channel.
 
-    ``count`` is the number of values behind each statistic. Missing values and NaN do not count.
+    ``count`` is the number of values of each statistic, without missing values and NaN.
     """
 
     shape: tuple[int, ...]
@@ -84,13 +84,13 @@ class FieldStatistics:
         return {**shown, "count": [int(self.count.max(initial=0))]}
 
     def row(self) -> dict[str, Any]:
-        """The table row of these statistics."""
+        """Return the table row of these statistics."""
         flat = {name: figure.ravel().tolist() for name, figure in self.figures.items()}
         return {"shape": list(self.shape), "count": self.count.ravel().tolist(), **flat}
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> FieldStatistics:
-        """The statistics of a table's row."""
+        """Return the statistics of a table's row."""
         shape = tuple(row["shape"])
         figures = {name: np.array(row[name], np.float64).reshape(shape) for name in _FIGURES}
         return cls(shape, np.array(row["count"], np.int64).reshape(shape), figures)
@@ -103,8 +103,8 @@ class Normalisation:
     ``mean_std`` maps the mean to 0 and the standard deviation to 1. ``min_max`` maps the minimum to -1 and the maximum
     to 1. ``quantile`` maps the quantiles 0.01 and 0.99 to -1 and 1, and does not clip other values. A constant becomes
     0. Values become ``float32``. Create one by :meth:`of`. ``IterableSamples(..., normalisation=...)`` returns
-    normalised values, and its state names the statistics. To normalise on the GPU instead, call the object on batches
-    there.
+    normalised values, and its state identifies the statistics. To normalise on the GPU instead, call the object on
+    batches there.
 
     Examples
     --------
@@ -134,19 +134,18 @@ class Normalisation:
 
         Each sample contributes the value at its time; windows and padding do not count. Mean, deviation, minimum and
         maximum are exact. Quantiles are exact up to a million values, and otherwise within 0.002 of their rank.
-        Pictures have one number per channel, from the frames and pixels that LeRobot uses: some hundred frames of each
-        segment.
+        Pictures have one number per channel, from the frames and pixels that LeRobot uses: 100 to 10,000 frames of each
+        segment, or all if there are fewer.
 
         Parameters
         ----------
         source, index, fields, timeline_sampling
             As in :class:`IterableSamples`.
         modes
-            The mode of each field that is normalised. A single mode applies to all fields of numbers, but not to
-            pictures.
+            The mode of each field to normalise. A single mode applies to all fields of numbers, but not to pictures.
         table
             The name of a table for statistics in the dataset's catalog. Statistics of the same contents and fields are
-            read from it; others are computed and added. None: always compute.
+            read from the table; others are computed and added to it. None: always compute.
         executor
             The executor that reads: ``spark`` or ``inline``, by default as for queries.
         spark
@@ -188,11 +187,11 @@ class Normalisation:
         return cls({name: statistics[name] for name in modes}, dict(modes))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a sample or a batch whose fields are normalised: arrays, or tensors where they are."""
+        """Return a sample or batch with normalised fields. Arrays stay arrays, and tensors stay tensors."""
         return {name: self._moved(name, value, back=False) for name, value in batch.items()}
 
     def undone(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values before normalisation, for example of actions that a model returns."""
+        """Return the values before normalisation, for example for actions that a model returns."""
         return {name: self._moved(name, value, back=True) for name, value in batch.items()}
 
     @property
@@ -235,7 +234,7 @@ class Normalisation:
 
 
 def _plain(name: str, field: Field) -> Field:
-    """The field at the time of each sample alone."""
+    """Return the field without its window."""
     decoder = field.decode
     is_picture = isinstance(decoder, ImageDecoder | VideoFrameDecoder) and decoder.output_format == "rgb"
     if not is_picture and not isinstance(decoder, NumericDecoder):
@@ -244,7 +243,7 @@ def _plain(name: str, field: Field) -> Field:
 
 
 def _key(index: str, sampling: FixedRateSampling | RowSampling | None, name: str, field: Field) -> str:
-    """The facts that statistics of a field are of, beside the contents of the source."""
+    """Return the facts that, with the source's contents, identify a field's statistics."""
     if field.select is not None and not isinstance(field.select, str):
         raise UsageError(
             f"the selector of the field {name!r} has Python functions, which a table cannot identify",
@@ -257,7 +256,7 @@ def _key(index: str, sampling: FixedRateSampling | RowSampling | None, name: str
     return json.dumps(facts, sort_keys=True)
 
 
-# --- kept in a table
+# --- stored in a table
 
 
 def _table(source: DataSource, name: str) -> Any:
@@ -275,7 +274,7 @@ def _table(source: DataSource, name: str) -> Any:
 
 
 def _kept(source: DataSource, name: str, digest: str, keys: Mapping[str, str]) -> dict[str, FieldStatistics]:
-    """The statistics that a table has of contents."""
+    """Return a table's statistics of some contents."""
     rows = _table(source, name).to_arrow_reader().read_all().to_pylist()
     by_key = {row["field"]: row for row in rows if row["source"] == digest}
     return {name: FieldStatistics.of_row(by_key[key]) for name, key in keys.items() if key in by_key}
@@ -286,12 +285,12 @@ def _kept(source: DataSource, name: str, digest: str, keys: Mapping[str, str]) -
 
 @dataclass(frozen=True)
 class StatisticsJob:
-    """The function of a task that computes the statistics of the fields of one segment. It pickles."""
+    """The function of a task that computes the statistics of one segment's fields. Picklable."""
 
     index: SampleIndex
 
     def run(self, index: int) -> Iterator[pa.RecordBatch]:
-        """A row for each dimension of each field that has values in a segment."""
+        """Yield a row for each dimension of each field with values in a segment."""
         first, end = self.index.segment_offsets[index : index + 2].tolist()
         rows: list[dict[str, Any]] = []
         for name, field in self.index.fields.items():
@@ -350,7 +349,7 @@ def _of_pictures(name: str, reader: SampleReader, samples: Integers) -> list[dic
 
 
 def _values(name: str, reader: SampleReader, samples: Integers, count: int) -> Iterator[list[npt.NDArray[Any]]]:
-    """The values of a field that are there, of some samples at a time."""
+    """Yield the existing values of a field, for ``count`` samples at a time."""
     for begin in range(0, len(samples), count):
         made: Iterable[Sample] = reader.read(samples[begin : begin + count]).values()
         yield [sample[name] for sample in made if sample[name] is not None]
@@ -386,7 +385,7 @@ def _computed(index: SampleIndex, executor: str | None, spark: SparkSession | No
 
 
 def _joined(name: str, rows: Sequence[Mapping[str, Any]]) -> FieldStatistics:
-    """The statistics of a field, of those of segments. Raises ``UsageError`` if there are none."""
+    """Join the statistics of a field over segments. Raises ``UsageError`` if there are none."""
     shapes = sorted({tuple(row["shape"]) for row in rows})
     if not shapes:
         raise UsageError(f"the field {name!r} has no values, so no statistics")

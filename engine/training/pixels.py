@@ -1,4 +1,4 @@
-"""Images of pixels as Rerun's formats have them: planes of colours, packed colours, patterns of a sensor."""
+"""Raw images in Rerun's formats: planes of colours, packed colours, sensor patterns."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Crop = tuple[int, int, int, int]
 """The part of a picture to keep: top, left, height and width."""
 
 FORMATS: Final = {f"{name}:buffer": f"{name}:format" for name in ("Image", "DepthImage", "SegmentationImage")}
-"""The format component of each component with pixels."""
+"""The format component for each component with pixels."""
 
 WEIGHTS: Final = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
-"""The weights of red and blue in brightness."""
+"""The weights of red and blue in the brightness."""
 
 RANGES: Final = {"limited": (16.0, 219.0, 224.0), "full": (0.0, 255.0, 255.0)}
-"""The value of black, and the ranges of brightness and colour."""
+"""The value of black, and the sizes of the ranges of brightness and colour."""
 
 _TYPES: Final = {
     6: "u1", 7: "i1", 8: "<u2", 9: "<i2", 10: "<u4", 11: "<i4", 12: "<u8", 13: "<i8", 33: "<f2", 34: "<f4", 35: "<f8",
@@ -33,7 +33,7 @@ _CHANNELS: Final = {1: (0,), 2: (0, 1, 2), 3: (0, 1, 2, 3), 4: (2, 1, 0), 5: (2,
 
 
 class _Yuv(NamedTuple):
-    """A layout of brightness and colour: pixels of a row and rows for one number of each colour."""
+    """A layout of brightness and colour: how many columns and rows of pixels share a colour."""
 
     columns: int
     rows: int
@@ -53,11 +53,11 @@ _YUV: Final = {
 }
 _GREY: Final = {30: "full", 41: "limited"}
 _RED_AT: Final = {128: (0, 0), 129: (1, 1), 130: (1, 0), 131: (0, 1)}
-"""Where the first red pixel of a pattern is: row and column."""
+"""The row and column of a pattern's first red pixel."""
 
 
 class YuvPlanes(NamedTuple):
-    """Brightness, colour ``(2, rows, columns)`` of U and V, and the range of their numbers."""
+    """Brightness, colour (U and V, of shape ``(2, rows, columns)``), and the range of their numbers."""
 
     y: Pixels
     uv: Pixels
@@ -65,10 +65,10 @@ class YuvPlanes(NamedTuple):
 
 
 def raw_pixels(data: memoryview, form: Mapping[str, Any]) -> Pixels:
-    """Return an image of a format of Rerun's as ``(height, width, channels)``.
+    """Return an image in one of Rerun's formats as ``(height, width, channels)``.
 
-    RGB, RGBA and one channel as they are; BGR, YUV (as BT.601, which Rerun takes it for) and patterns of a sensor, each
-    pixel's colour the mean of those around it, become RGB. Raises ``ValueError`` where the bytes are not so many.
+    RGB, RGBA and one channel stay as they are. BGR, YUV (as BT.601, like in Rerun) and sensor patterns become RGB; a
+    pattern's missing colours are means of neighbours. Raises ``ValueError`` for another number of bytes.
 
     >>> raw_pixels(memoryview(bytes([1, 2, 3])), {"width": 1, "height": 1, "color_model": 4}).tolist()
     [[[3, 2, 1]]]
@@ -93,7 +93,7 @@ def raw_pixels(data: memoryview, form: Mapping[str, Any]) -> Pixels:
 
 
 def raw_planes(data: memoryview, form: Mapping[str, Any]) -> YuvPlanes:
-    """Return an image in YUV 4:2:0 as it is. Raises ``ValueError`` for others."""
+    """Return the planes of an image in YUV 4:2:0. Raises ``ValueError`` for another format."""
     width, height, kind = _sides(form)
     if kind not in _YUV or (_YUV[kind].columns, _YUV[kind].rows) != (2, 2):
         shown = {name: form.get(name) for name in IMAGE_FORMAT.names if form.get(name) is not None}
@@ -147,7 +147,7 @@ def _bytes(values: Pixels) -> Pixels:
 
 
 def _mosaic(raw: Pixels, row: int, column: int) -> Pixels:
-    """The colours of a pattern whose first red pixel is at a row and a column."""
+    """Return the colours of a sensor pattern, given the row and column of its first red pixel."""
     height, width = raw.shape
     if height < 2 or width < 2:
         raise ValueError(f"a pattern of {width} x {height} pixels lacks a colour")
@@ -168,7 +168,7 @@ def _mosaic(raw: Pixels, row: int, column: int) -> Pixels:
 
 
 def check_part(size: tuple[int, int] | None, crop: Crop | None, output: str) -> None:
-    """Raise ``ValueError`` for a size, a part or an output that cannot be."""
+    """Raise ``ValueError`` for an invalid size, part or output."""
     for name, given, count in (("size", size, 2), ("crop", crop, 4)):
         least = 0 if name == "crop" else 1
         if given is not None and not (
@@ -194,7 +194,7 @@ def cut(pixels: Pixels, crop: Crop | None) -> Pixels:
 
 
 def check_within(crop: Crop, height: int, width: int) -> None:
-    """Raise ``ValueError`` for a part that is not within a picture."""
+    """Raise ``ValueError`` if a part is not within a picture."""
     top, left, rows, columns = crop
     if top + rows > height or left + columns > width:
         raise UsageError(
@@ -206,7 +206,7 @@ def check_within(crop: Crop, height: int, width: int) -> None:
 def scaled(pixels: Pixels, size: tuple[int, int] | None, *, blends: bool = True) -> Pixels:
     """Return a picture ``(height, width, channels)`` in another size.
 
-    Colours of 8 bits are blended, if that is wanted; of other numbers, such as distances, the nearest counts.
+    With ``blends``, colours of 8 bits are blended. Other numbers, such as distances, take the nearest pixel.
     """
     height, width = pixels.shape[:2]
     if size is None or size == (height, width):

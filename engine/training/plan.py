@@ -1,7 +1,7 @@
-"""Plans: which sample stands at which place of an epoch.
+"""Plans: the sample at each place of an epoch.
 
-A plan is made of the samples of a source, a strategy, a seed and the number of the epoch. It does not depend on how
-many ranks and workers read it: these take places of one order, step by step, so what was consumed is its beginning.
+A plan is made from the samples of a source, a strategy, a seed and the number of the epoch. It does not depend on the
+number of ranks and workers. They take places of one order, step by step, so the consumed samples are its beginning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def random_keys(count: int, *seeds: int) -> npt.NDArray[np.uint64]:
-    """Return random words, the same for the same seeds wherever and with whichever NumPy they are made.
+    """Return random integers that depend only on the seeds, not on the machine or NumPy's version.
 
     >>> random_keys(2, 7).tolist() == random_keys(5, 7)[:2].tolist()
     True
@@ -46,10 +46,10 @@ def random_keys(count: int, *seeds: int) -> npt.NDArray[np.uint64]:
 
 
 class Blocks(NamedTuple):
-    """Samples that are read together: block ``i`` has the samples from ``starts[i]`` to before ``starts[i + 1]``.
+    """Samples that are read together: block ``i`` has the samples ``range(starts[i], starts[i + 1])``.
 
-    ``groups`` has the group of each block, ascending: blocks of a group are parts of the same chunks. None: each is
-    one by itself.
+    ``groups`` has the group of each block, ascending: blocks of a group are parts of the same chunks. None: each block
+    is a group.
     """
 
     starts: Integers
@@ -60,7 +60,7 @@ class Blocks(NamedTuple):
 
     @property
     def largest(self) -> int:
-        """The samples of the largest block."""
+        """The number of samples of the largest block."""
         return int(np.diff(self.starts).max(initial=0))
 
     def of(self, samples: Integers) -> Integers:
@@ -77,7 +77,7 @@ class ShuffleStrategy(Protocol):
         ...
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return the number of places over which the samples of a block are spread, or the number read at once."""
+        """Return the number of places over which a block's samples are spread, or the number of places read at once."""
         ...
 
 
@@ -93,11 +93,11 @@ class NoShuffle:
     """The order of recording, segment by segment."""
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
-        """Return all samples, ascending."""
+        """Return all samples in ascending order."""
         return np.arange(blocks.starts[0], blocks.starts[-1])
 
     def horizon(self, blocks: Blocks, run: int) -> int:
-        """Return the number of samples of the largest block, which are consecutive."""
+        """Return the number of samples of the largest block: its places are consecutive."""
         return max(blocks.largest, run)
 
 
@@ -105,8 +105,8 @@ class NoShuffle:
 class SampleShuffle:
     """A random permutation of all samples.
 
-    For video, use :class:`BlockShuffle`: here, each sample is decoded from its key frame again, unless the samples of
-    its group of pictures happen to be near.
+    For video, use :class:`BlockShuffle`: here, each sample is decoded again from its key frame, unless samples of the
+    same group of pictures happen to be near.
     """
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
@@ -120,11 +120,11 @@ class SampleShuffle:
 
 
 _LEAST_GROUPS: Final = 4
-"""Groups of blocks that each lane has at least, or blocks are shuffled one by one: lanes end at about one time."""
+"""The least groups per lane: with fewer, single blocks are shuffled, so that lanes end at about the same time."""
 
 
 def _ranges(values: Integers, ends: Integers, chosen: Integers) -> Integers:
-    """The values of some ranges, one behind the other; a range ends at ``ends``, where the next one begins."""
+    """Return the values of the chosen ranges, concatenated. ``ends`` are the ends of consecutive ranges."""
     counts = np.diff(ends, prepend=0)[chosen]
     before = np.cumsum(counts) - counts
     places = np.arange(int(counts.sum())) + np.repeat(ends[chosen] - counts - before, counts)
@@ -140,18 +140,18 @@ class BlockShuffle:
     fetched and decoded once. If the data does not fit into the cache, the blocks of a chunk are consecutive, in random
     order, so that the chunk is fetched once. Each sample moves by less than ``buffer_size`` places from its block, so
     memory holds about ``buffer_size`` decoded samples and one block per lane. A larger ``buffer_size``, compared with a
-    block, makes batches more random. The blocks are distributed to ``lanes``, which share the buffer; batches are taken
-    from the lanes in turn. If the number of ranks times the number of workers divides ``lanes``, no block is read by
-    two processes.
+    block, makes batches more random. The blocks are distributed over ``lanes``, which share the buffer; batches are
+    taken from the lanes in turn. If the number of ranks times the number of workers divides ``lanes``, no block is read
+    by two processes.
 
     Parameters
     ----------
     buffer_size
-        The number of samples that are mixed, over all lanes. None: samples of a block stay consecutive in their lane.
+        The number of samples that are mixed, over all lanes. None: a block's samples stay consecutive in their lane.
     lanes
         The number of parts that are read in parallel: the number of workers of all ranks, or a multiple of it.
     min_fill
-        Taken for scripts that were written for Rerun, and without effect: a warning says so.
+        Accepted for scripts written for Rerun, but without effect, with a warning.
 
     Raises
     ------
@@ -177,11 +177,11 @@ class BlockShuffle:
 
     @property
     def _reach(self) -> int:
-        """The places of its lane by which a sample is moved, at most."""
+        """The most places in its lane by which a sample is moved."""
         return max((self.buffer_size or 0) // self.lanes, 1)
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:
-        """Return all samples: blocks in random order, mixed within each lane, ``run`` samples of a lane at a time."""
+        """Return all samples: blocks in random order, mixed within each lane. Lanes take turns with ``run`` samples."""
         groups = blocks.groups
         if groups is None or groups[-1] + 1 < _LEAST_GROUPS * self.lanes:
             groups = np.arange(len(blocks))
@@ -213,7 +213,7 @@ STRATEGIES: Final = {cls.__name__: cls for cls in (NoShuffle, SampleShuffle, Blo
 
 
 class Epoch(NamedTuple):
-    """The samples of an epoch: the one that stands at each place, and whether it stood at an earlier one, too."""
+    """The samples of an epoch: the sample at each place, and whether it is a repeat of one at an earlier place."""
 
     samples: Integers
     is_repeat: Mask
@@ -224,11 +224,11 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """The samples of one source or several, and the rules by which an epoch is made of them.
+    """The samples of one source or several, and the rules that make epochs of them.
 
-    ``blocks`` are those of each source; samples are numbered through all sources. With ``weights`` an epoch has
-    ``epoch_size`` samples, of each source its share to the nearest whole number. What was not shown in one epoch comes
-    in the next, and a source that is too small for its share comes again, its samples marked as repeats.
+    ``blocks`` has the blocks of each source; samples are numbered across all sources. With ``weights``, an epoch has
+    ``epoch_size`` samples, and each source has its share, exact to one sample. Samples that an epoch lacks come in the
+    next one. A source that is too small for its share is repeated, with its samples marked as repeats.
 
     Readers take ``run`` consecutive places at a time.
     """
@@ -264,7 +264,7 @@ class SamplePlan:
 
     @cached_property
     def shares(self) -> list[int]:
-        """The samples of an epoch that are of each source.
+        """The number of an epoch's samples from each source.
 
         >>> blocks = [Blocks(np.array([0, 10])), Blocks(np.array([10, 30]))]
         >>> SamplePlan(tuple(blocks), NoShuffle(), weights=(0.7, 0.3), epoch_size=5).shares
@@ -280,14 +280,14 @@ class SamplePlan:
 
     @cached_property
     def horizons(self) -> list[int]:
-        """Within how many places of an epoch the samples of a block of each source stand, or about so."""
+        """For each source, the approximate number of places over which the samples of a block are spread."""
         return [
             self.strategy.horizon(blocks, self.run) * len(self) // max(share, 1)
             for blocks, share in zip(self.blocks, self.shares, strict=True)
         ]
 
     def epoch(self, number: int) -> Epoch:
-        """Return the samples of an epoch, from 0 on, in their order."""
+        """Return the samples of an epoch in order. Epochs are numbered from 0."""
         if number < 0:
             raise UsageError(f"epoch: expected 0 or more, got {number}")
         if self.weights is None:
@@ -303,7 +303,7 @@ class SamplePlan:
         return self.strategy.order(self.blocks[source], self.run, self.seed, source, epoch)
 
     def _part(self, source: int, epoch: int) -> Integers:
-        """The samples of a source in an epoch of a mixture: its orders stand behind each other, cut by its share."""
+        """Return a source's samples in an epoch of a mixture: the source's orders, concatenated and cut into shares."""
         share, size = self.shares[source], self._sizes[source]
         begin, end = epoch * share, (epoch + 1) * share
         orders = [self._order(source, number) for number in range(begin // size, -(-end // size))]
@@ -312,7 +312,7 @@ class SamplePlan:
         return whole[first : first + share]
 
     def _interleaved(self, orders: Sequence[Integers], epoch: int) -> Integers:
-        """Each order as it is, mixed with the others evenly; where nothing is shuffled, one behind the other."""
+        """Mix orders evenly; each keeps its own order. Without a shuffle or weights, concatenate them."""
         joined = np.concatenate(orders)
         if isinstance(self.strategy, NoShuffle) and self.weights is None:
             return joined
@@ -324,7 +324,7 @@ class SamplePlan:
 
 
 def check_mixture(weights: Collection[float], epoch_size: int | None) -> None:
-    """Raise ``ValueError`` for weights that are no shares, and for a size of an epoch that is no number of samples."""
+    """Raise ``ValueError`` for invalid weights, and for an invalid size of an epoch."""
     for weight in weights:
         if not (isinstance(weight, int | float | np.number) and 0 < weight < math.inf):
             raise UsageError(f"weights: expected positive, finite numbers, got {weight!r}")
@@ -333,18 +333,18 @@ def check_mixture(weights: Collection[float], epoch_size: int | None) -> None:
 
 
 class RankStep(NamedTuple):
-    """The places that a rank takes in one step. Those behind ``distinct`` are repeats that fill up the last step."""
+    """The places that a rank takes in one step. From ``distinct`` on, they are repeats that fill the last step."""
 
     places: Integers
     distinct: int
 
 
 class Steps:
-    """The steps of one rank from a place of an epoch on; all ranks have as many.
+    """The steps of one rank from a place of an epoch on. All ranks have the same number of steps.
 
-    In each step rank ``r`` takes the ``r``-th ``batch_size`` of the next ``batch_size * world`` places. The last step
-    deals what is left evenly; where that does not come out even, places of the epoch's beginning are taken once more.
-    With ``drop_last`` what is left is not dealt, and ``dropped`` counts it.
+    In each step, rank ``r`` takes the ``r``-th ``batch_size`` of the next ``batch_size * world`` places. The last step
+    divides the remaining places evenly; if they do not suffice, places from the beginning of the epoch are repeated.
+    With ``drop_last``, the remaining places are left out, and ``dropped`` counts them.
     """
 
     def __init__(
@@ -370,7 +370,7 @@ class Steps:
         return RankStep(np.where(places < self._total, places, (places - self._total) % max(self._total, 1)), distinct)
 
     def of(self, numbers: range) -> tuple[Integers, Mask, list[int]]:
-        """Return the places of some steps one behind the other, which of them are repeats, and how many each has.
+        """Return the places of some steps, concatenated; which of them are repeats; and the number of places per step.
 
         >>> places, repeats, sizes = Steps(10, 0, 4, 0, 1, drop_last=False).of(range(0, 3, 2))
         >>> places.tolist(), repeats.any(), sizes
@@ -386,11 +386,11 @@ class Steps:
 
     @property
     def samples(self) -> int:
-        """The samples of all steps of the rank, repeats among them."""
+        """The number of samples in all steps of the rank, including repeats."""
         return self._whole * self._size + self._share
 
     def consumed(self, steps: int) -> int:
-        """Return the place that all ranks together have come to after some steps."""
+        """Return the place that all ranks together have reached after some steps."""
         if steps >= len(self):
             return self._total
         return self._start + steps * self._size * self._world
@@ -399,9 +399,9 @@ class Steps:
 def blocks_of(
     bounds: Sequence[Integers], sizes: Sequence[int], first: int = 0, groups: Sequence[Integers] | None = None
 ) -> Blocks:
-    """Return the blocks of segments with so many samples each; ``bounds`` are where blocks begin in each.
+    """Return the blocks of segments with ``sizes`` samples. ``bounds`` has the beginnings of each segment's blocks.
 
-    ``groups`` are those of the blocks of each segment, from 0 on.
+    ``groups`` has the groups of each segment's blocks, numbered from 0.
 
     >>> blocks_of([np.array([0, 4]), np.array([0])], [6, 3]).starts.tolist()
     [0, 4, 6, 9]

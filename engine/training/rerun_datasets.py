@@ -1,4 +1,4 @@
-"""Datasets with the names and the arguments of Rerun's loader."""
+"""Datasets with the names and arguments of Rerun's loader."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _job(
 
 @dataclass(frozen=True, repr=False)
 class _OwnOrder:
-    """The order of a strategy of a user's own, which has ``epoch_order`` as Rerun's have."""
+    """The order of a user-defined strategy, which has ``epoch_order`` like Rerun's strategies."""
 
     strategy: Any
     samples: SampleIndex
@@ -66,9 +66,9 @@ class _OwnOrder:
         return repr(self.strategy)
 
     def order(self, blocks: Blocks, run: int, *seeds: int) -> Integers:  # noqa: ARG002
-        """Return all samples in its order, the epoch being the seed.
+        """Return all samples in the strategy's order. The seed is the number of the epoch.
 
-        Raises ``ValueError`` where it does not have each of them once.
+        Raises ``ValueError`` unless the order has each sample once.
         """
         made = self.strategy.epoch_order(self.samples, fetch_block_size=self.fetch_block_size, seed=seeds[-1])
         order: Integers = np.asarray(made[0], np.int64)
@@ -77,41 +77,41 @@ class _OwnOrder:
         return order
 
     def horizon(self, blocks: Blocks, run: int) -> int:  # noqa: ARG002
-        """Return what is read at once."""
+        """Return the number of places that are read at once."""
         return max(self.fetch_block_size, run)
 
 
 class RerunIterableDataset(IterableSamples):
-    """Samples one by one, as Rerun's class of this name gives them: for a ``DataLoader``, which makes batches.
+    """Single samples like those of Rerun's class with this name, for a ``DataLoader``, which makes batches.
 
-    A sample is a dict of its fields alone. One without a value of a field is left out, with a warning; windows stay
-    within the segment. The order is a function of the epoch that :meth:`set_epoch` sets, and the same until it sets
-    another. Each sample comes once over all ranks and workers; the last ranks may have fewer, by less than the number
-    of ranks, and by samples that are left out.
+    A sample is a dict of only its fields. Samples without a value of a field are left out, with a warning; windows stay
+    within the segment. The order depends only on the epoch, and stays the same until :meth:`set_epoch` sets another.
+    Each sample comes once over all ranks and workers. Ranks may differ in length, by less than the number of ranks plus
+    the samples that are left out.
 
     Parameters
     ----------
     source
-        What samples are taken of.
+        The source of the samples.
     index
-        The index (timeline) along which samples are.
+        The index (timeline) on which samples are taken.
     fields
         The fields of a sample by their names.
     timeline_sampling
-        The times of samples, where the index has times.
+        The times of samples, if the index has times.
     fetch_block_size
-        Samples that are read together, at least.
+        The least number of samples that are read together.
     shuffle_strategy
-        The order, by default :class:`SampleShuffle`. One of your own has Rerun's method ``epoch_order``.
+        The order, by default :class:`SampleShuffle`. Your own strategy needs Rerun's method ``epoch_order``.
     decode_threads
         Threads of each process that decode pictures and video.
     max_consecutive_skipped_samples
-        How many samples in a row may be left out by one reader. None: any number.
+        How many samples in a row one reader may leave out. None: any number.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them, and for a negative number.
+        As in :meth:`SampleIndex.build`, and for a negative number.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class RerunIterableDataset(IterableSamples):
         Raises
         ------
         ValueError
-            The source holds something else than what the manifest was made of.
+            The source has other contents than the source of the manifest.
         """
         made = cls.__new__(cls)
         made.begin_with(manifest.job(source, fields), decode_threads, None)
@@ -162,15 +162,15 @@ class RerunIterableDataset(IterableSamples):
         self._begin_job(job, None, (None, None), False, decode_threads, collated)
         self._most_skipped = most_skipped
         self.required: list[str] = []
-        """Fields that a manifest says to have a value in each sample."""
+        """The fields that must have a value in each sample, according to a manifest."""
 
     @property
     def sample_index(self) -> SampleIndex:
-        """The place of each sample."""
+        """The index of the samples: the segment and index value of each."""
         return self.job.indexes[0]
 
     def __len__(self) -> int:
-        """The samples of an epoch, of all ranks together."""
+        """The number of samples in an epoch, over all ranks."""
         return len(self.job.plan)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -184,7 +184,7 @@ class RerunIterableDataset(IterableSamples):
         self._end_pass(part.epoch, part.epoch)
 
     def _complete(self, reader: JobReader, samples: Iterator[Sample | None]) -> Iterator[Sample]:
-        """The samples that have a value of each field."""
+        """Yield the samples that have a value of each field."""
         in_a_row, before, warned = 0, reader.missing, set[str]()
         for sample in samples:
             self._taken += 1
@@ -211,19 +211,19 @@ _OURS: Final = ("sample", "is_repeat", EPISODE)
 
 
 class RerunMapDataset(MapSamples):
-    """Samples by their numbers, as Rerun's class of this name gives them. A batch that is requested is read together.
+    """Samples by number, like those of Rerun's class with this name. The samples of a batch are read together.
 
-    A sample is a dict of its fields alone, None if one has no value.
+    A sample is a dict of only its fields; a field without a value is None.
 
     Parameters
     ----------
     source, index, fields, timeline_sampling, decode_threads
-        As :class:`RerunIterableDataset` takes them.
+        As in :class:`RerunIterableDataset`.
 
     Raises
     ------
     TypeError, ValueError
-        As :meth:`SampleIndex.build` raises them.
+        As in :meth:`SampleIndex.build`.
     """
 
     def __init__(
@@ -246,12 +246,12 @@ class RerunMapDataset(MapSamples):
         *,
         decode_threads: int | None = None,
     ) -> RerunMapDataset:
-        """The samples of a manifest, by their places in it.
+        """Create a dataset of a manifest's samples, by their places in the manifest.
 
         Raises
         ------
         ValueError
-            The source holds something else than what the manifest was made of.
+            The source has other contents than the source of the manifest.
         """
         made = cls.__new__(cls)
         made.begin_with(manifest.job(source, fields, "none"), decode_threads)
@@ -266,11 +266,11 @@ class RerunMapDataset(MapSamples):
 
     @property
     def sample_index(self) -> SampleIndex:
-        """The place of each sample."""
+        """The index of the samples: the segment and index value of each."""
         return self.job.indexes[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return samples, in the order of their numbers. Raises ``IndexError`` beyond the last one."""
+        """Return samples in the order of ``numbers``. Raises ``IndexError`` beyond the last sample."""
         return [
             {name: value for name, value in sample.items() if name not in _OURS}
             for sample in super().__getitems__(numbers)

@@ -1,4 +1,4 @@
-"""Samples by their numbers: where each one is, and its fields as arrays."""
+"""Samples by number: the place of each one, and its fields as arrays."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ from .plan import Blocks, Integers, blocks_of
 from .source import BEGINNING, DataSource, PinnedSource, SegmentReader, Series, is_fresh
 
 Sample = dict[str, Any]
-"""The fields of a sample by name, the masks of padding, and the sample's number as ``sample``."""
+"""A sample: the fields by name, the masks of padding, and the sample's number as ``sample``."""
 
 CACHE_BYTES: Final = 256 * MIB
-"""The bytes of values that a reader caches, without decoded video and pictures."""
+"""The bytes of values that a reader caches, not counting decoded video and pictures."""
 
 BLOCK: Final = 128
-"""The least number of samples of a block."""
+"""The least number of samples in a block."""
 
 _MOST_SEGMENTS: Final = 1024
 _MOST_SAMPLES: Final = 1 << 30
 _MOST_OF_BLOCK: Final = 1024
-"""Samples that a block has to a key frame that comes late; or eight times what was asked for."""
+"""The most samples of a block before a late key frame, or eight times the requested number if that is more."""
 
 _MOST_GROUP: Final = 512 * MIB
-"""Bytes of samples that are held to find the key frame before one."""
+"""The most bytes of samples that are held while searching for an earlier key frame."""
 
 _CODEC: Final = "VideoStream:codec"
 
@@ -80,7 +80,7 @@ class SegmentMetadata:
 class SampleIndex:
     """The samples of a source, numbered segment by segment.
 
-    ``times`` are the index values of the samples, ``ends`` the ends of the segments' samples. ``edges``, of shape
+    ``times`` are the index values of the samples; ``ends`` are the ends of each segment's samples. ``edges``, of shape
     ``(segments, 2)``, are the first and last index values of the segments, beyond which windows are padded. ``blocks``
     are samples that are read together. A value is valid from ``tolerance`` before its time.
     """
@@ -109,9 +109,9 @@ class SampleIndex:
         A sequence index has a sample at each number from the first to the last of a segment. An index of times has the
         samples of ``timeline_sampling``; values are then valid from a microsecond before their time, because frame
         intervals are not whole nanoseconds. A block has ``block_size`` samples. With video it is extended to the end of
-        a group of pictures, known from ``VideoStream:is_keyframe`` or the chunks. With ``by_chunks``, and a source
-        larger than :data:`CACHE_BYTES`, blocks also end at chunks of the field with the most bytes, and the blocks of a
-        chunk are a group.
+        a group of pictures, known from ``VideoStream:is_keyframe`` or the chunks. With ``by_chunks``, in sources larger
+        than :data:`CACHE_BYTES`, blocks also end at chunks of the field with the most bytes, and the blocks of a chunk
+        are a group.
 
         Raises ``ValueError`` for unknown names, and ``TypeError`` for an index of times without a sampling.
         """
@@ -229,7 +229,7 @@ class SampleIndex:
 
 
 def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -> Integers:
-    """The times of samples of a segment. Raises ``ValueError`` where they are too many to be meant."""
+    """Return the times of samples of a segment. Raises ``ValueError`` if their number is implausibly large."""
     count = (last - first) * sampling.rate_hz / 1e9
     if count > _MOST_SAMPLES:
         raise UsageError(
@@ -240,9 +240,9 @@ def _grid(sampling: FixedRateSampling, segment_id: str, first: int, last: int) -
 
 
 def check_names(fields: Mapping[str, Field], others: Sequence[str] = ()) -> None:
-    """Raise ``ValueError`` where there is no field, and for names that samples have for something else.
+    """Raise ``ValueError`` if there is no field, and for reserved names.
 
-    ``others`` are names of more that samples have.
+    ``others`` are the names of other values in samples.
     """
     if not fields:
         raise UsageError("fields: a sample needs at least one field")
@@ -254,9 +254,9 @@ def check_names(fields: Mapping[str, Field], others: Sequence[str] = ()) -> None
 
 
 def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
-    """Return the samples at which blocks begin: at bounds where there are some, with ``size`` samples or more.
+    """Return the samples at which blocks begin: at ``bounds``, if given. Blocks have ``size`` samples or more.
 
-    Bounds that are very far from each other do not count: the samples of a block are in memory together.
+    Long gaps between bounds are divided, because all samples of a block are in memory at once.
     """
     if not bounds:
         return np.arange(0, len(times), size)
@@ -273,8 +273,10 @@ def _cuts(times: Integers, bounds: Sequence[Integers], size: int) -> Integers:
 def _grouped_cuts(
     times: Integers, bounds: Sequence[Integers], chunks: Sequence[tuple[Integers, int]], size: int
 ) -> tuple[Integers, Integers]:
-    """The same, and the part of each block: parts begin where chunks of the largest column do, or the next block can,
-    and have half of ``size`` at least. ``chunks`` are where those of each column begin, and their bytes.
+    """Return the same as :func:`_cuts` with bounds at chunks, and the part to which each block belongs.
+
+    A part begins at a chunk of the largest column, or at the next possible block, and has at least half of ``size``
+    samples. ``chunks`` has the beginnings of each column's chunks, and their bytes.
     """
     if not chunks:
         cuts = _cuts(times, bounds, size)
@@ -303,10 +305,10 @@ Values = Callable[[], list[npt.NDArray[Any] | None]]
 
 
 class SampleReader:
-    """Reads samples of an index by their numbers.
+    """Reads samples of an index by number.
 
-    Use one reader per process, in one thread at a time. ``cache_bytes`` limits the values that are cached between two
-    calls. ``threads`` decode pictures and video.
+    Use one reader per process, in one thread at a time. ``cache_bytes`` limits the values that are cached between
+    calls. ``threads`` threads decode pictures and video.
     """
 
     def __init__(self, index: SampleIndex, cache_bytes: int = CACHE_BYTES, threads: int = 1) -> None:
@@ -318,11 +320,11 @@ class SampleReader:
         self._held = 0
         self._pool = ThreadPoolExecutor(threads, "chunkmill-decode")
         self.decoded_frames = 0
-        """Frames of video that were decoded."""
+        """The number of decoded video frames."""
         self.missing: Counter[str] = Counter()
-        """Samples that were left out, by the field that has no value."""
+        """The numbers of samples that were left out, by the field without a value."""
         self.decoded_groups = 0
-        """Groups of pictures of which frames were decoded."""
+        """The number of groups of pictures from which frames were decoded."""
 
     def close(self) -> None:
         """Close open files, and end the threads."""
@@ -330,7 +332,7 @@ class SampleReader:
         self._pool.shutdown(cancel_futures=True)
 
     def read(self, samples: Integers) -> dict[int, Sample]:
-        """Return samples by their numbers. A sample is skipped if a field with ``fill="skip"`` has no value.
+        """Return samples by number. A sample is skipped if a field with ``fill="skip"`` has no value.
 
         Raises ``ReadError`` for damaged data, and ``ValueError`` for a field without a value.
         """
@@ -339,7 +341,7 @@ class SampleReader:
     def begin(self, samples: Integers) -> Callable[[], dict[int, Sample]]:
         """Read the data of samples, begin to decode it, and return a function that waits for the samples.
 
-        Both raise the errors of :meth:`read`.
+        The call and the returned function raise the errors of :meth:`read`.
         """
         distinct = np.unique(samples)
         if len(distinct) and not 0 <= distinct[0] <= distinct[-1] < len(self._index):
@@ -392,7 +394,7 @@ class SampleReader:
         return finish
 
     def _values(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
-        """Read the values at some times, and begin to decode them. Those that are too old are missing."""
+        """Read the values at some times, and begin to decode them. Values that are too old count as missing."""
         column = self._index.source.column(field.path)
         numbers = reader.needed_at(column, np.unique(wanted) + self._index.tolerance)
         series = self._kept(reader, field, column, numbers)
@@ -404,7 +406,7 @@ class SampleReader:
         return lambda: flat
 
     def _images(self, reader: SegmentReader, field: Field, column: ComponentColumnDescriptor, series: Series) -> Decode:
-        """The function that makes pictures of values: of raw ones, by the format that each has."""
+        """Return the function that decodes pictures. For raw ones, it uses the format of each."""
         decoder: ImageDecoder = field.decode
         name = FORMATS.get(column.component)
         if name is None or field.select is not None or not len(series.times):
@@ -424,7 +426,7 @@ class SampleReader:
         return decode
 
     def _rows(self, field: Field, series: Series, wanted: Integers) -> Integers:
-        """The event that counts at each time, flat; -1 if there is none, or it is too old."""
+        """Return the number of the event that is valid at each time, flat; -1 if there is none, or it is too old."""
         rows = series.latest(wanted + self._index.tolerance)
         if len(series.times):
             since, tolerance = series.times[np.maximum(rows, 0)], self._index.tolerance
@@ -433,7 +435,7 @@ class SampleReader:
         return rows.ravel()
 
     def _video(self, reader: SegmentReader, field: Field, wanted: Integers) -> Values:
-        """Read the groups of pictures that some times need, and begin to decode them."""
+        """Read the groups of pictures for some times, and begin to decode them."""
         column = self._index.source.column(field.path)
         first, last = (int(some) + self._index.tolerance for some in (wanted.min(), wanted.max()))
         if not len(reader.needed_at(column, np.array([last]))):
@@ -447,13 +449,13 @@ class SampleReader:
         return self._pool.submit(_frames, field, track, chosen, rows, f"{reader.segment_id}{field.path}").result
 
     def _own(self, reader: SegmentReader, field: Field, samples: Integers, wanted: Integers) -> Values:
-        """Read what a decoder of a user's own needs; what is returned has it decode."""
+        """Read the rows that a user-defined decoder needs. The returned function calls the decoder."""
         reading = ColumnReading(self._index.source, reader, field, self._index.times[samples], wanted)
         column = self._index.source.column(field.path)
         series = self._kept(reader, replace(field, select=None), column, reading.chunks(column))
         return lambda: reading.values(series)
 
-    # --- what is read
+    # --- reading
 
     def _reader(self, segment: int) -> SegmentReader:
         part = self._index.source.segments[segment]
@@ -478,7 +480,7 @@ class SampleReader:
     def _streamed(
         self, reader: SegmentReader, column: ComponentColumnDescriptor, numbers: Integers, span: int
     ) -> Series:
-        """Samples of video; they are kept where those of other times than some so far apart are among them."""
+        """Return video samples. They are cached if they span more than twice ``span``, because others may need them."""
         key = reader.segment_id, column.name, True, numbers.tobytes()
         series = self._taken(key) or reader.series(column, numbers, is_video=True)
         if len(series.times) and 2 * span < series.times[-1] - series.times[0]:
@@ -501,9 +503,9 @@ class SampleReader:
     def _groups(
         self, track: VideoTrack, reader: SegmentReader, column: ComponentColumnDescriptor, first: int, last: int
     ) -> VideoGroups:
-        """The samples of a stream from the key frame at or before a time to another time.
+        """Return the samples of a stream from the key frame at or before ``first`` to ``last``.
 
-        Raises ``ReadError`` where so many bytes are before the time, and no key frame, that they are not held.
+        Raises ``ReadError`` if there are too many bytes and no key frame before ``first``.
         """
         detector = DETECTORS[track.codec]
         marked: dict[int, bool] = {}
@@ -559,7 +561,7 @@ class SampleReader:
 def _decoded(
     field: Field, segment_id: str, series: Series, rows: Integers, decode: Decode | None = None
 ) -> list[npt.NDArray[Any] | None]:
-    """The values of events, None if there is no event."""
+    """Return the values of events; None if there is no event."""
     flat: list[npt.NDArray[Any] | None] = [None] * len(rows)
     places = np.flatnonzero(rows >= 0)
     if not len(places):
@@ -574,7 +576,7 @@ def _decoded(
     given = np.zeros(len(distinct), np.bool_)
     for place, number in zip(places.tolist(), which.tolist(), strict=True):
         value = decoded[number]
-        flat[place] = value if value is None or not given[number] else _copied(value)  # nobody changes that of another
+        flat[place] = value if value is None or not given[number] else _copied(value)  # samples share no values
         given[number] = True
     return flat
 
@@ -590,7 +592,7 @@ def _joined(parts: Sequence[Values]) -> list[npt.NDArray[Any] | None]:
 class VideoGroups:
     """Samples of a stream, and which of them are key frames.
 
-    They are decoded in the order in which they were logged, which is not that of their times where there are B-frames.
+    They are decoded in logged order. With B-frames, that differs from the order of their times.
     """
 
     def __init__(
@@ -604,21 +606,21 @@ class VideoGroups:
         self._keyframes = np.flatnonzero(is_keyframe[self._order])
 
     def begins_before(self, time: int) -> bool:
-        """Whether there is nothing at a time, or the key frame that its frame needs."""
+        """Return whether there is no frame at a time, or the key frame that it needs is present."""
         row = int(self.series.latest(np.array([time]))[0])
         group = int(np.searchsorted(self._keyframes, self._places[row], side="right")) - 1 if row >= 0 else 0
         return row < 0 or group > 0 or (group == 0 and not self._needs_group_before(int(self._places[row])))
 
     def _needs_group_before(self, place: int) -> bool:
-        """Whether a picture is of an open group and needs the one before: it is shown before the key frame."""
+        """Return whether a picture of an open group needs the previous group: it is shown before the key frame."""
         blob = self._blobs[int(self._order[place])] if self._may_be_open else None
         return blob is not None and h265_picture(bytes(blob)) in H265_SKIPPED
 
     def chosen(self, rows: Integers) -> list[VideoSample]:
-        """The samples that the frames of rows need: in each group of pictures, the samples up to the last wanted one.
+        """Return the samples needed for the frames of rows: in each group of pictures, those up to the last wanted one.
 
-        In an open group, some samples need the group before. If one of them is wanted, that group is returned, too;
-        otherwise they are left out.
+        In an open group, some samples need the previous group. If one of them is wanted, the previous group is
+        returned, too. Otherwise such samples are left out.
         """
         places = self._places[np.unique(rows[rows >= 0])]
         group = np.searchsorted(self._keyframes, places, side="right") - 1
@@ -652,7 +654,7 @@ class VideoGroups:
 def _frames(
     field: Field, track: VideoTrack, samples: Sequence[VideoSample], rows: Integers, path: str
 ) -> list[npt.NDArray[Any] | None]:
-    """The frame of each row, None for one that no key frame comes before."""
+    """Return the frame of each row; None if there is no key frame before it."""
     if not samples:
         return [None] * len(rows)
     decoder: VideoFrameDecoder = field.decode
@@ -682,7 +684,7 @@ def _frames(
 
 
 def selected(field: Field, values: pa.ListArray) -> pa.ListArray:
-    """Return what the selector of a field makes of values, row by row."""
+    """Return the results of a field's selector for values, row by row."""
     selector = field.selector
     assert selector is not None
     made = None if pa.types.is_null(values.type.value_type) else selector.execute_per_row(values)
@@ -692,7 +694,7 @@ def selected(field: Field, values: pa.ListArray) -> pa.ListArray:
 def _windows(
     flat: list[npt.NDArray[Any] | None], shape: tuple[int, ...], field: Field
 ) -> tuple[list[npt.NDArray[Any] | None], list[int]]:
-    """The values of each sample, stacked where the field has a window; and the samples that lack one."""
+    """Return the value of each sample, stacked if the field has a window, and the samples without a value."""
     count, width = shape
     some = next((value for value in flat if value is not None), None)
     if field.fill == "nan" and isinstance(some, np.ndarray) and some.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""Segments as a training job sees them: pinned, with the events of each component that a sample needs."""
+"""Segments for training jobs: pinned to a version, with the events of each component that samples need."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ BEGINNING: Final = np.iinfo(np.int64).min
 
 
 class SupportsQuery(Protocol):
-    """A dataset of a catalog, a view of one, or a store of recordings."""
+    """A dataset of a catalog, a view of a dataset, or a store of recordings."""
 
     def queried(self, query: Query) -> tuple[AnswerColumns, list[QueriedSegment]]:
-        """The columns of the answer to a query, and the segments as of the newest version."""
+        """Return the result columns of a query, and the segments as of the newest version."""
         ...
 
 
 class SourceVersion(NamedTuple):
-    """The version of a dataset that a source is pinned to: the name of the dataset, or the path of a store."""
+    """The dataset version to which a source is pinned. ``dataset`` is a dataset's name, or the path of a store."""
 
     dataset: str
     version: int
@@ -68,13 +68,13 @@ class DataSource:
     Parameters
     ----------
     dataset
-        A dataset of a catalog, a view of one (``filter_segments``, ``filter_contents``), or a ``RecordingStore``.
+        A dataset of a catalog, a view of it (``filter_segments``, ``filter_contents``), or a ``RecordingStore``.
     segments
         The ids of the segments; None: all.
     keep
         A tag, such as the job's name. If the dataset has the tag, the source has its version; otherwise the newest
-        version gets the tag. So a restarted job, and each of its ranks, sees the same data. Remove the tag by
-        ``dataset.untag(keep)`` after the job.
+        version gets the tag. So a restarted job, and each of its ranks, sees the same data. Remove the tag after the
+        job: ``dataset.untag(keep)``.
     episodes
         The parts of the segments with samples: a table of a catalog, an Arrow table, or a DataFrame, in its present
         state. The columns are ``segment_id`` (or ``rerun_segment_id``), and ``start`` and ``end``: inclusive index
@@ -126,7 +126,7 @@ class DataSource:
         return None if number is None else SourceVersion(str(self.dataset.path), number)
 
     def filter_segments(self, segment_ids: Collection[str]) -> DataSource:
-        """The same source with only these segments."""
+        """Return the same source with only these segments."""
         if isinstance(segment_ids, str):
             raise TypeError("segment_ids must be a list of ids, got a str")
         return replace(self, segments=tuple(segment_ids))
@@ -149,7 +149,7 @@ class DataSource:
         }
 
     def pinned(self, index: str, paths: Iterable[str]) -> PinnedSource:
-        """The segments of the pinned version, with an index and component columns.
+        """Return the segments of the pinned version, with an index and component columns.
 
         Raises ``ValueError`` if the dataset lacks the index, a column or a segment.
         """
@@ -185,7 +185,7 @@ class DataSource:
 
 
 def _pinned(dataset: Any, keep: str | None) -> Any:
-    """Return a dataset, or a view of one, as of a version: its own, that of the tag ``keep``, or the newest."""
+    """Return a dataset or view at a version: its own, that of the tag ``keep``, or the newest."""
     if not callable(getattr(dataset, "at", None)):
         if keep is not None:
             raise UsageError(
@@ -202,29 +202,29 @@ def _pinned(dataset: Any, keep: str | None) -> Any:
         return dataset
     try:
         if keep is not None and keep not in entry.tags():
-            with suppress(AlreadyExistsError):  # another process of the job has just made it
+            with suppress(AlreadyExistsError):  # another process of the job has just set it
                 entry.tag(keep)
         return dataset.at(keep)
     except NotFoundError:
         if keep is not None:
             raise
-        return dataset  # which is empty
+        return dataset  # it is empty
 
 
 @dataclass(frozen=True)
 class PinnedSource:
-    """Segments of one version, which have the index, and its kind. It pickles, and reads the same in each process."""
+    """The segments of one version that have the index, and its kind. Picklable; each process reads the same data."""
 
     columns: AnswerColumns
     segments: tuple[QueriedSegment, ...]
     kind: TimelineKind
     version: SourceVersion | None = None
     episodes: PinnedEpisodes | None = None
-    """Those that the segments are parts of the dataset's by, where there are some."""
+    """The episodes by which the dataset's segments were divided, if any."""
 
     @cached_property
     def digest(self) -> str:
-        """A digest of what the segments hold, by their manifests."""
+        """A digest of the segments' content, from their manifests."""
         state = xxhash.xxh3_128()
         for segment in self.segments:
             layers = getattr(segment.source, "layers", None)
@@ -235,25 +235,26 @@ class PinnedSource:
         return state.hexdigest()
 
     def column(self, path: str) -> ComponentColumnDescriptor:
-        """The column of a path that the source was pinned with."""
+        """Return the column of a path with which the source was pinned."""
         column = self.columns.component(path)
         assert column is not None
         return column
 
 
 class Series(NamedTuple):
-    """The events of a component: ``times`` of shape ``(n,)`` ascend; each has a list of values, null where a clear
-    emptied it.
+    """The events of a component: ascending ``times`` of shape ``(n,)``, each with a list of values.
+
+    A list is null if a clear emptied it.
     """
 
     times: Integers
     values: pa.ListArray
     order: Integers | None = None
-    """The events in the order in which they were logged, where they are video and that is another one."""
+    """For video, the events in logged order, if that differs from the order of times."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes."""
+        """Its size in bytes."""
         return int(self.times.nbytes + self.values.nbytes)
 
     def latest(self, times: npt.NDArray[np.int64]) -> Integers:
@@ -263,7 +264,7 @@ class Series(NamedTuple):
 
 
 def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, tolerance: int = 0) -> Mask:
-    """Whether the values of a field that are there since some times are young enough at others; static ones are."""
+    """Return whether values since ``since`` are recent enough at ``wanted``. Static values always are."""
     if field.max_staleness is None:
         return np.ones(wanted.shape, np.bool_)
     most = ticks_of(field.max_staleness, field.path, is_time=is_time) + tolerance
@@ -272,7 +273,7 @@ def is_fresh(field: Field, since: Integers, wanted: Integers, *, is_time: bool, 
 
 
 class SegmentReader:
-    """The events of one segment, read as they are requested."""
+    """The events of one segment, read on request."""
 
     def __init__(
         self,
@@ -287,7 +288,7 @@ class SegmentReader:
         self._static: dict[tuple[str, str, tuple[int, int] | None], pa.ListArray | None] = {}
 
     def part(self, segment: QueriedSegment) -> SegmentReader:
-        """A reader of another part of the same segment, which shares what is known of its chunks."""
+        """Return a reader of another part of the same segment, which shares the known chunks."""
         reader = SegmentReader(segment, self._layers, self._chunks)
         reader._static = self._static
         return reader
@@ -302,16 +303,16 @@ class SegmentReader:
         return self._segment.source.references()
 
     def _chunks_of(self, column: ComponentColumnDescriptor) -> tuple[AnswerColumns, SegmentChunks]:
-        """The question for one component, and the chunks that have something to do with it."""
+        """Return the query for one component, and the chunks that concern it."""
         if column.name not in self._chunks:
             asked = replace(self._segment.columns, components=(column,), visible=(column,))
             self._chunks[column.name] = asked, SegmentChunks(asked, [layer.table for layer in self._layers])
         return self._chunks[column.name]
 
     def groups(self, column: ComponentColumnDescriptor) -> Integers:
-        """Return where groups of pictures begin on the index, by marks of key frames, or else where chunks do.
+        """Return the beginnings of groups of pictures on the index, from key frame marks, or else those of chunks.
 
-        Recordings that were collected with a profile have both.
+        Recordings from ``collect(optimize=…)`` have both: marks, and chunks that begin at groups.
         """
         marks = next((c for c in self._segment.columns.components if _marks(c, column)), None)
         if marks is not None and self._segment.span is not None:
@@ -323,7 +324,7 @@ class SegmentReader:
         return begins
 
     def marked(self, marks: ComponentColumnDescriptor, last: int) -> Integers:
-        """Return the times up to another at which a column of marks is true."""
+        """Return the times up to ``last`` at which a column of marks is true."""
         first = self._segment.span[0] if self._segment.span is not None else last
         series = self.series(marks, self.needed(marks, first, last))
         is_marked = [bool(some) and bool(some[0]) for some in series.values.to_pylist()]
@@ -331,22 +332,22 @@ class SegmentReader:
         return marked
 
     def extents(self, column: ComponentColumnDescriptor) -> tuple[Integers, int]:
-        """Return where the chunks of a component begin on the index, ascending, and their bytes as stored."""
+        """Return the beginnings of a component's chunks on the index, ascending, and their stored bytes."""
         ranges = self._chunks_of(column)[1].claimed((column.entity_path, column.component))
         sizes = np.concatenate([np.empty(0, np.int64), *(layer.table.sizes for layer in self._layers)])
         begins: Integers = np.unique(ranges.starts)
         return begins, int(sizes[np.unique(ranges.chunks)].sum())
 
     def needed(self, column: ComponentColumnDescriptor, first: int, last: int) -> Integers:
-        """Return the numbers of the chunks that have the events between two times, and the last one before."""
+        """Return the numbers of the chunks that have the events between two times, and the last event before."""
         return self._chunks_of(column)[1].needed([(first, last)])
 
     def needed_at(self, column: ComponentColumnDescriptor, times: Integers) -> Integers:
-        """Return the numbers of the chunks that have the last event at each of some times, which ascend."""
+        """Return the numbers of the chunks that have the last event at or before each of some ascending times."""
         return self._chunks_of(column)[1].needed(None, times)
 
     def before(self, column: ComponentColumnDescriptor, numbers: Integers) -> int | None:
-        """Return the time of the last event before all those of some chunks of a component; None: there is none."""
+        """Return the time of the last event before all events in some chunks of a component, or None."""
         ranges = self._chunks_of(column)[1].claimed((column.entity_path, column.component))
         mine = np.isin(ranges.chunks, numbers)
         if not mine.any():
@@ -357,7 +358,7 @@ class SegmentReader:
     def series(self, column: ComponentColumnDescriptor, numbers: Integers, *, is_video: bool = False) -> Series:
         """Return the events of a component in some chunks; a static value is an event at the beginning of time.
 
-        Raises ``ReadError`` for a chunk that is damaged or not there any more, and for samples of video at one time.
+        Raises ``ReadError`` for a chunk that is damaged or gone, and for several video samples at one time.
         """
         asked, chunks = self._chunks_of(column)
         key = column.entity_path, column.component
@@ -403,7 +404,7 @@ class SegmentReader:
         return Series(events.times, joined, order)
 
     def static(self, entity: str, component: str) -> pa.ListArray | None:
-        """Return the static value of a component, or the one at the segment's first time; None if it has none."""
+        """Return the static value of a component, or its value at the segment's first time, or None."""
         key = entity, component, self._segment.span
         if key not in self._static:
             self._static[key] = self._first(entity, component)
@@ -423,7 +424,7 @@ class SegmentReader:
 
 
 def _logged(chunk: Integers, by_id: Integers) -> Integers | None:
-    """Return events by their row ids, where within a chunk that is another order than that of their times."""
+    """Return events ordered by row id, or None if that is the order of times within each chunk."""
     rank = np.empty(len(by_id), np.int64)
     rank[by_id] = np.arange(len(by_id))
     by_chunk = np.argsort(chunk, kind="stable")
@@ -432,5 +433,5 @@ def _logged(chunk: Integers, by_id: Integers) -> Integers | None:
 
 
 def _marks(column: ComponentColumnDescriptor, video: ComponentColumnDescriptor) -> bool:
-    """Whether a column has the marks of key frames of a video."""
+    """Return whether a column has the key frame marks of a video."""
     return column.entity_path == video.entity_path and column.component == "VideoStream:is_keyframe"

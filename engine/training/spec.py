@@ -1,6 +1,6 @@
-"""A specification of samples, as YAML files have it: index, fields, order.
+"""A specification of samples in a YAML file: index, fields, order.
 
-It is checked whole before anything is read; an error names the key and its line, as in ``fields.action.window``.
+All of it is checked before anything is read. An error names the key and its line, as in ``fields.action.window``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SampleSpec:
     def of(cls, given: Mapping[str, Any]) -> SampleSpec:
         """Create a specification from a mapping with the structure of the YAML files.
 
-        Raises ``ValueError`` that names a missing, unknown or invalid key.
+        Raises ``ValueError`` for a missing, unknown or invalid key, which the message names.
         """
         return cls._of(_Keys(given, ""))
 
@@ -92,11 +92,11 @@ class SampleSpec:
         return {name: getattr(self, name) for name in names}
 
     def source(self, dataset: Any) -> DataSource:
-        """The segments of a dataset that the specification names, or all."""
+        """Return a dataset's segments that the specification names, or all."""
         return DataSource(dataset, self.segments)
 
     def job(self, dataset: Any) -> TrainingJob:
-        """The samples of a dataset, and their plan. Raises the errors of :meth:`SampleIndex.build`."""
+        """Return the job with a dataset's samples. Raises the errors of :meth:`SampleIndex.build`."""
         arguments = self.arguments
         return TrainingJob.of(
             self.source(dataset), run=arguments.pop("batch_size"), cache_bytes=CACHE_BYTES, **arguments
@@ -116,7 +116,7 @@ class _Keys(SpecKeys):
         return value
 
     def chosen(self, key: str, makers: Mapping[str, Callable[[_Keys], Any]]) -> Any:
-        """Take a thing by its name, ``decode: image``, or with its options, ``decode: {by: image, size: [96, 96]}``."""
+        """Make an object from its name, ``decode: image``, or with options, ``decode: {by: image, size: [96, 96]}``."""
         given = self.take(key, (str, dict))
         if given is None:
             return None
@@ -130,7 +130,7 @@ class _Keys(SpecKeys):
 
 
 def _made(keys: _Keys, make: Callable[[], Any]) -> Any:
-    """Make something of the values of keys. Raises ``UsageError`` with the key for what it refuses."""
+    """Make an object from the values of keys. Raises ``UsageError`` with the key for invalid values."""
     try:
         return make()
     except UsageError as error:
@@ -138,7 +138,7 @@ def _made(keys: _Keys, make: Callable[[], Any]) -> Any:
 
 
 def _part(keys: _Keys) -> dict[str, Any]:
-    """The part of a picture that is wanted, and its size, which the decoder checks."""
+    """Return the wanted part of a picture and its size. The decoder checks them."""
     given = {name: keys.take(name, list) for name in ("size", "crop")}
     return {name: tuple(value) for name, value in given.items() if value is not None}
 

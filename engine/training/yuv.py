@@ -1,4 +1,4 @@
-"""Frames as planes of brightness and colour, and collates that keep them."""
+"""Frames as planes of brightness and colour, and collate functions for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ColorRange = Literal["limited", "full", "unspecified"]
 
 @dataclass(frozen=True)
 class Yuv420Frame:
-    """One frame or several in YUV 4:2:0, ``uint8``.
+    """One frame or several in YUV 4:2:0, as ``uint8``.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ class Yuv420Frame:
 
     @classmethod
     def stack(cls, frames: Sequence[Yuv420Frame]) -> Yuv420Frame:
-        """Return frames as a batch.
+        """Stack frames into a batch.
 
-        Raises ``ValueError`` for none, and for frames of different colour spaces or ranges.
+        Raises ``ValueError`` for no frames, and for frames of different colour spaces or ranges.
         """
         kinds = {(frame.color_space, frame.color_range) for frame in frames}
         if len(kinds) != 1:
@@ -91,7 +91,7 @@ class Yuv420Frame:
         color_space: Literal["bt601", "bt709", "bt2020"] | None = None,
         color_range: Literal["limited", "full"] | None = None,
     ) -> torch.Tensor:
-        """Return RGB of shape ``(..., 3, height, width)``; each four pixels have one colour.
+        """Return RGB of shape ``(..., 3, height, width)``. Four pixels share one colour.
 
         Parameters
         ----------
@@ -100,9 +100,9 @@ class Yuv420Frame:
         dtype
             A type of floating-point numbers.
         normalize
-            Numbers from 0 to 1, and not to 255.
+            Whether numbers are from 0 to 1 instead of from 0 to 255.
         non_blocking
-            Do not wait for planes that are copied.
+            Do not wait until planes are copied.
         color_space, color_range
             Used instead of the frame's own. If both are missing, BT.601 and the limited range are used, with a warning.
 
@@ -144,7 +144,7 @@ def _collated(values: Sequence[Any]) -> Any:
 
 
 class Yuv420Collator:
-    """Makes batches as PyTorch does, and stacks the planes of frames: the ``collate_fn`` of a ``DataLoader``."""
+    """Makes batches like PyTorch, and stacks the planes of frames. It is a ``collate_fn`` for a ``DataLoader``."""
 
     def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return samples as a batch.
@@ -160,12 +160,12 @@ class Yuv420Collator:
 
 
 class PooledBatchCollator:
-    """Makes batches as Rerun's class of this name does. Each batch is in memory of its own: there is no pool.
+    """Makes batches like Rerun's class with this name, but without a pool: each batch has its own memory.
 
     Parameters
     ----------
     slots_per_field, max_pool_bytes
-        Taken for scripts that were written for Rerun, and without effect: a warning says so.
+        Accepted for scripts written for Rerun, but without effect, with a warning.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Codecs of video: their key frames, in Annex B form, in open bitstream units, in VP8 and VP9 headers."""
+"""Video codecs: how to find key frames in Annex B form, in open bitstream units, and in VP8 and VP9 headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _START = b"\x00\x00\x01"
 
 
 def nal_units(sample: bytes) -> Iterator[tuple[int, int]]:
-    """Find where each NAL unit of ``sample`` begins (at its header byte) and ends.
+    """Yield the offsets at which each NAL unit of ``sample`` begins (with its header byte) and ends.
 
     >>> list(nal_units(b"\\x00\\x00\\x00\\x01\\x67\\x42\\x00\\x00\\x01\\x65"))
     [(4, 6), (9, 10)]
@@ -58,12 +58,12 @@ def length_prefixed_to_annex_b(sample: bytes, length_prefix_size: int = 4) -> by
 
 
 def raw_payload(unit: bytes) -> bytes:
-    """A NAL unit without the bytes that were put in to keep start codes out of it."""
+    """Return a NAL unit without the bytes that prevent start codes inside it."""
     return unit.rstrip(b"\x00").replace(b"\x00\x00\x03", b"\x00\x00")
 
 
 class BitReader:
-    """Reads fields of a video header. Every method raises ``ValueError`` when the bytes end."""
+    """Reads fields of a video header. Every method raises ``ValueError`` at the end of the bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -83,7 +83,7 @@ class BitReader:
         return self.bits(1) == 1
 
     def unsigned(self, most: int = 0xFFFF_FFFE) -> int:
-        """An Exp-Golomb code; one above ``most`` is an error."""
+        """An Exp-Golomb code. A value above ``most`` is an error."""
         zeros = 0
         while not self.flag():
             zeros += 1
@@ -134,7 +134,7 @@ def is_h264_keyframe(sample: bytes) -> bool:
 
 
 def picture_size(unit: bytes) -> tuple[int, int]:
-    """Width and height in macroblocks of 16 pixels, of a sequence parameter set with its header byte."""
+    """Return the width and height in macroblocks (16 pixels) from a sequence parameter set with its header byte."""
     reader = BitReader(raw_payload(unit)[1:])
     profile = reader.bits(8)
     reader.bits(16)  # constraints and level
@@ -158,7 +158,7 @@ def picture_size(unit: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _checked_size(unit: bytes) -> tuple[int, int]:
-    """The same of a set that is small; those of a video's key frames are mostly equal."""
+    """The same, cached, for a small set: a video's key frames mostly have equal sets."""
     return picture_size(unit)
 
 
@@ -207,23 +207,23 @@ def is_h265_keyframe(sample: bytes) -> bool:
 
 
 H265_OPEN = 21
-"""The picture that an open group begins with (CRA)."""
+"""The picture type at the beginning of an open group (CRA)."""
 
 H265_SKIPPED = frozenset((8, 9))
-"""Pictures that need the group before theirs (RASL)."""
+"""The picture types that need the previous group (RASL)."""
 
 H265_END = b"\x00\x00\x01\x48\x01"
-"""The end of a sequence: what comes behind it is decoded as what begins a stream."""
+"""The end of a sequence. What follows is decoded like the beginning of a stream."""
 
 
 def h265_picture(sample: bytes) -> int:
-    """Return the type of the picture of an H.265 sample (ITU-T H.265, table 7-1); -1 if it has none."""
+    """Return the picture type of an H.265 sample (ITU-T H.265, table 7-1), or -1 if it has no picture."""
     kinds = (sample[begin] >> 1 & 0x3F for begin, _ in nal_units(sample))
     return next((kind for kind in kinds if kind < 32), -1)
 
 
 def is_vp8_keyframe(sample: bytes) -> bool:
-    """Return True if the sample begins with a VP8 key frame header (RFC 6386, 9.1) of a picture that has a size."""
+    """Return True if the sample begins with a VP8 key frame header (RFC 6386, 9.1) and its picture has a size."""
     if len(sample) < 10 or sample[0] & 1 or sample[3:6] != b"\x9d\x01\x2a":
         return False
     width, height = (int.from_bytes(sample[i : i + 2], "little") & 0x3FFF for i in (6, 8))
@@ -251,7 +251,7 @@ _H265_PICTURE_SET = 34
 
 
 def without_repeats(sample: bytes) -> bytes:
-    """Return an H.265 sample without parameter sets that repeat the one in force, as those of containers do."""
+    """Remove from an H.265 sample the parameter sets that repeat the current ones, as containers' sets do."""
     units = [sample[begin:end].rstrip(b"\0") for begin, end in nal_units(sample)]
     kept: list[bytes] = []
     in_force: dict[tuple[int, int], bytes] = {}
@@ -290,7 +290,7 @@ def is_av1_keyframe(sample: bytes) -> bool:
 
 
 def _units(sample: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield type, begin and end of each unit, up to one without a size or with a size beyond the end."""
+    """Yield the type and the bounds of each unit. Stop at a unit without a size, or with a size beyond the end."""
     position = 0
     while position < len(sample):
         header = sample[position]
@@ -314,7 +314,7 @@ def _leb128(sample: bytes, position: int) -> tuple[int | None, int]:
 
 
 IsKeyframe = Callable[[bytes], bool]
-"""Whether a sample is a key frame. May raise ``ValueError`` for one that claims to be and can't be read."""
+"""Whether a sample is a key frame. May raise ``ValueError`` for a key frame that cannot be read."""
 _H264 = 0x61766331
 DETECTORS: dict[int, IsKeyframe] = {
     0x61763031: is_av1_keyframe,
@@ -323,7 +323,7 @@ DETECTORS: dict[int, IsKeyframe] = {
     0x76703038: is_vp8_keyframe,
     0x76703039: is_vp9_keyframe,
 }
-"""By the four characters (``av01``, ``avc1``, ``hev1``, ``vp08``, ``vp09``) that ``VideoStream:codec`` holds."""
+"""By ``VideoStream:codec``, which is four characters: ``av01``, ``avc1``, ``hev1``, ``vp08`` or ``vp09``."""
 
 
 def detect_gop_start(sample: bytes, codec: Any) -> bool:

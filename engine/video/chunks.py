@@ -1,4 +1,4 @@
-"""Samples of video as chunks of a ``VideoStream``."""
+"""Video samples as chunks of a ``VideoStream``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TIMESTAMP: Final = ComponentDescriptor(
 )
 
 TimesOf = Callable[[Ticks], Mapping[str, pa.Array]]
-"""The times on each timeline of samples that are shown at ticks: ``int64``, ``timestamp[ns]`` or ``duration[ns]``."""
+"""A function that returns the times of ticks on each timeline: ``int64``, ``timestamp[ns]`` or ``duration[ns]``."""
 
 
 def stream_chunks(
@@ -40,8 +40,8 @@ def stream_chunks(
     """Yield the chunks of a ``VideoStream``.
 
     Order: the codec as static data; the samples; one row with ``true`` per key frame. A chunk has whole groups of
-    pictures of about ``chunk_bytes`` (with 0, one group; with None, one sample). Groups of more than 64 MiB are cut, to
-    limit memory.
+    pictures and about ``chunk_bytes`` (with 0, one group; with None, one sample). Groups of more than 64 MiB are cut,
+    to limit memory.
     """
     yield Chunk.build(entity_path, {}, [(_CODEC, pa.array([[track.codec]], pa.list_(pa.uint32())))])
     marks: list[Mapping[str, pa.Array]] = []
@@ -76,7 +76,7 @@ def _each_sample(batches: Iterable[SampleBatch]) -> Iterator[SampleBatch]:
 
 
 def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iterator[SampleBatch]:
-    """Yield samples in batches of whole groups of pictures, of at most ``size`` bytes unless one group is larger."""
+    """Yield samples in batches of whole groups of pictures, with at most ``size`` bytes unless one group is larger."""
     whole, begun = _Pieces(), _Pieces()
     for batch in batches:
         for begin, end in _runs(batch.is_keyframe):
@@ -103,20 +103,20 @@ def pack_groups(batches: Iterable[SampleBatch], size: int = CHUNK_BYTES) -> Iter
 
 
 def _runs(is_keyframe: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield where samples begin and end that no key frame parts."""
+    """Yield the bounds of each run of samples that has no key frame after its beginning."""
     bounds = [0, *(np.flatnonzero(is_keyframe[1:]) + 1).tolist(), len(is_keyframe)]
     return pairwise(bounds) if len(is_keyframe) else iter(())
 
 
 class _Pieces:
-    """Samples of batches that follow each other."""
+    """Consecutive samples, as parts of batches."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[SampleBatch, int, int]] = []
         self.size = 0
 
     def add(self, batch: SampleBatch, begin: int, end: int) -> None:
-        """Take samples of a batch."""
+        """Add samples of a batch."""
         if begin == end:
             return
         self.size += int(batch.offsets[end] - batch.offsets[begin])
@@ -125,20 +125,20 @@ class _Pieces:
         self.pieces.append((batch, begin, end))
 
     def take(self, other: _Pieces) -> None:
-        """Take all that another has."""
+        """Move all samples from another."""
         for piece in other.pieces:
             self.add(*piece)
         other.pieces, other.size = [], 0
 
     def taken(self) -> SampleBatch:
-        """Return the samples, and have none."""
+        """Return all samples, and remove them."""
         pieces, self.pieces, self.size = self.pieces, [], 0
         parts = [batch.part(begin, end) for batch, begin, end in pieces]
         return parts[0] if len(parts) == 1 else joined(parts)
 
 
 def _blobs(batch: SampleBatch) -> pa.ListArray:
-    """Each sample as one instance of bytes."""
+    """Return each sample as one instance of bytes."""
     numbers = pa.Array.from_buffers(pa.uint8(), len(batch.data), [None, pa.py_buffer(batch.data)])
     blob = pa.list_(pa.field("item", pa.uint8(), nullable=False))
     ends = pa.py_buffer(batch.offsets.astype(np.int32))

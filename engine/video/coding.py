@@ -1,4 +1,4 @@
-"""Video as samples: out of an MP4, to and from frames, into an MP4. PyAV does it, in a process that may die."""
+"""Video samples: reading from files, decoding and encoding frames, writing MP4. PyAV runs in a process that may die."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .mp4 import CODECS, HINT, EditsError, NotPlainError, read_boxes, read_video
 from .samples import SampleBatch, VideoSample
 
 BFrames = Literal["reencode", "error", "keep"]
-"""What becomes of samples that are not shown in the order in which they are decoded."""
+"""How to treat samples whose display order differs from their decoding order."""
 
 FrameOutput = Literal["rgb", "yuv420p"]
 
@@ -38,7 +38,7 @@ _SPACES: Final[Mapping[int, Literal["bt601", "bt709", "bt2020"]]] = {
 _RANGES: Final[Mapping[int, Literal["limited", "full"]]] = {1: "limited", 2: "full"}
 
 QUALITY: Final = 18
-"""The constant rate factor of videos that are encoded anew; lower is better and larger."""
+"""The constant rate factor of re-encoded videos. Lower means better quality and larger files."""
 
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _SHOWN: Final = {"h264": "H.264", "hevc": "H.265", "av1": "AV1", "vp8": "VP8", "vp9": "VP9"}
@@ -54,13 +54,13 @@ def has_video_extra() -> bool:
 
 
 def _require_video_extra(what: str = "video needs PyAV, which is") -> None:
-    """Raise ``MissingExtraError`` where PyAV is not installed. ``what`` begins its message."""
+    """Raise ``MissingExtraError`` if PyAV is not installed. ``what`` begins the message."""
     if not has_video_extra():
         raise MissingExtraError(f"{what} not installed", hint=extra_command("video"))
 
 
 def _work(request: dict[str, Any], **ends: Any) -> SandboxRequest:
-    """Send a request to a process that runs PyAV; ``ends`` are those of :class:`SandboxRequest`."""
+    """Send a request to a process that runs PyAV. ``ends`` are arguments of :class:`SandboxRequest`."""
     _require_video_extra()
     return SandboxRequest(_PROGRAM, request, memory=MAX_VIDEO_MEMORY, **ends)
 
@@ -90,7 +90,7 @@ class VideoTrack:
     """The properties of a video track.
 
     ``codec`` is the number in ``VideoStream:codec``. ``time_base`` is the length of a tick in seconds. ``rate`` is the
-    mean number of frames per second, if the file has it. ``pixel_format`` is FFmpeg's name.
+    mean number of frames per second, if known. ``pixel_format`` is FFmpeg's name of the pixel format.
     """
 
     codec: int
@@ -116,7 +116,7 @@ class VideoTrack:
 
 
 class Demultiplexed:
-    """The video track of a file, and its samples, which can be read once, on demand."""
+    """The video track of a file, and its samples, which can be read only once, on demand."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Demultiplexed:
             yield from batch
 
     def batches(self) -> Iterator[SampleBatch]:
-        """Yield batches of some MiB of samples, in decoding order. Raises ``ReadError``."""
+        """Yield batches of samples, of some MiB each, in decoding order. Raises ``ReadError``."""
         is_first, claimed = True, 0
         for batch, false_marks in self._batches:
             if is_first and not batch.is_keyframe[0]:
@@ -162,7 +162,7 @@ class Demultiplexed:
 
 
 def _work_batches(work: SandboxRequest, codec: int, path: str) -> Iterator[tuple[SampleBatch, int]]:
-    """Yield what the process reads, and how many samples are falsely marked as key frames."""
+    """Yield the batches that the process reads, with the number of samples falsely marked as key frames."""
     detector = DETECTORS[codec]
     for items in _batches(work.items()):
         samples, claimed = [], 0
@@ -193,7 +193,7 @@ def demultiplex(
 
     Guarantee: samples are in decoding order, and the same in every run. H.264 and H.265 are in Annex B form with
     parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. ``start`` and ``end`` (seconds, without ``end``)
-    select the samples shown in that time, and the samples before them from the last key frame, which decoding needs.
+    select the samples shown in that time, and earlier ones from the last key frame on, which decoding needs.
 
     A ``VideoStream`` cannot hold B-frames. Such videos are re-encoded in the same codec, with the same key frames and a
     ``ReadWarning``; there are then no samples before ``start``. The same applies to a whole video whose edit list shows
@@ -202,7 +202,7 @@ def demultiplex(
     that codec and with that distance of key frames.
 
     A ``ReadWarning`` names the tracks that are not read; if the caller ``reads_all`` video tracks, it names only other
-    tracks, once. Another ``ReadWarning`` reports the rotation of a video, which samples do not have.
+    tracks, once. Another ``ReadWarning`` reports the rotation of a video, which its samples lack.
 
     Raises ``ReadError`` with the offset, ``UnsupportedError`` for other containers and codecs, and
     ``MissingExtraError`` if a file needs the extra ``video``.
@@ -257,9 +257,9 @@ def demultiplex(
 
 
 def _edit_order(path: str, movie: bytes | None, track: int) -> list[tuple[int, int]] | None:
-    """The ticks in the file and when they are shown, of frames of several parts; None if there is one part.
+    """Return ticks in the file, and ticks of display, of the frames of several parts; None if there is one part.
 
-    Raises ``ReadError`` and ``UnsupportedError`` for a list of edits of which FFmpeg would show something else.
+    Raises ``ReadError`` and ``UnsupportedError`` for an edit list that FFmpeg would show differently.
     """
     try:
         frames = None if movie is None else shown_frames(movie, track)
@@ -329,7 +329,7 @@ def decode(
     """Yield the frames of samples, in display order. The first sample must be a key frame.
 
     ``wanted`` selects frames by time (``pts``). ``step`` selects every ``step``-th row and column of pixels.
-    ``threads`` is the number of decoding threads, by default that of cores, at most 4.
+    ``threads`` is the number of decoding threads, by default the number of cores, at most 4.
 
     Raises ``ReadError`` for a sample that cannot be decoded, and if frames are missing.
     """
@@ -353,7 +353,7 @@ def decode_planes(
     ``crop`` is the top, left, height and width of the part; ``size`` is the scaled height and width. ``output`` is
     ``rgb``, or ``yuv420p`` to avoid the conversion of frames in this format.
 
-    Raises ``UsageError`` for a part that is not within the frames, and ``ReadError`` like :func:`decode`.
+    Raises ``UsageError`` if the part is not within the frames, and ``ReadError`` like :func:`decode`.
     """
     form = {"output": "rgb24" if output == "rgb" else output, "crop": crop, "size": size}
     for (pts, width, height, space, numbers), data in _decoded(
@@ -464,7 +464,7 @@ def encode(
 
     Frames have the size of ``track`` and ascending times. ``quality`` is the constant rate factor. Key frames are the
     first frame, each ``keyframe_interval``-th, and those at the ticks in ``keyframes``. ``speed`` is the preset of
-    H.264 and H.265. ``threads`` is the number of encoding threads, by default that of cores, at most 4.
+    H.264 and H.265. ``threads`` is the number of encoding threads, by default the number of cores, at most 4.
 
     Raises ``UsageError`` for invalid frames and options, and ``ReadError`` if the encoder fails.
     """
@@ -502,8 +502,8 @@ def _pixels(track: VideoTrack, frames: Iterable[VideoFrame], keyframes: frozense
 def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> None:
     """Write samples, without encoding, as an MP4 with one track into ``file``, which is empty and seekable.
 
-    Samples are in decoding order, H.264 and H.265 in Annex B form, and begin with a key frame. Each is shown until the
-    next, the last as long as the one before it. Without samples, nothing is written.
+    Samples are in decoding order (H.264 and H.265 in Annex B form), and begin with a key frame. Each is shown until the
+    next one, and the last as long as the one before. Without samples, nothing is written.
 
     Raises ``UsageError`` if times do not ascend, and ``ReadError`` if the samples do not form a track.
     """
@@ -520,7 +520,7 @@ def mux(track: VideoTrack, samples: Iterable[VideoSample], file: BinaryIO) -> No
 
 
 def _timed(track: VideoTrack, samples: Iterable[VideoSample]) -> Iterator[Item]:
-    """Samples with their durations, which the next of each tells."""
+    """Yield samples with their durations: the time to the next sample."""
     before: VideoSample | None = None
     step = _frame_ticks(track)
     for sample in samples:
@@ -535,7 +535,7 @@ def _timed(track: VideoTrack, samples: Iterable[VideoSample]) -> Iterator[Item]:
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Lists of items of about a MiB."""
+    """Yield lists of items, of about a MiB each."""
     batch: list[Item] = []
     size = 0
     for item in items:

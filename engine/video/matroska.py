@@ -1,7 +1,7 @@
-"""The elements of Matroska and WebM files (RFC 9559), walked before PyAV reads them; nothing in them is trusted.
+"""The elements of Matroska and WebM files (RFC 9559), checked before PyAV reads them; nothing in them is trusted.
 
-FFmpeg passes over what is damaged, and reads a file that is cut to where it ends, both in silence. So each element is
-checked to be whole, and the blocks of each track are counted, which is compared with what is read.
+FFmpeg silently skips damaged parts, and silently reads a truncated file up to its end. So each element is checked for
+completeness, and the blocks of each track are counted and compared with the blocks that PyAV reads.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ _FLOATS: Final = {4: ">f", 8: ">d"}
 
 
 class MatroskaTrack(NamedTuple):
-    """A track of video: its number, by which blocks name it, and the degrees clockwise by which it is shown turned."""
+    """A video track: its number, which its blocks have, too, and its clockwise rotation for display in degrees."""
 
     number: int
     rotation: int
 
 
 class Matroska(NamedTuple):
-    """The video tracks in the order of the file, and the number of blocks of each, by the number of the track.
+    """The video tracks in file order, and the number of blocks of each track, by track number.
 
-    The number of blocks is None if some of them hold several frames.
+    The number of blocks is None if some blocks have several frames.
     """
 
     tracks: tuple[MatroskaTrack, ...]
     blocks: dict[int, int | None]
 
     def blocks_of(self, track: int) -> int | None:
-        """Return the number of blocks of the video track at a place, if it is known."""
+        """Return the number of blocks of the video track at position ``track``, if known."""
         return self.blocks.get(self.tracks[track].number, 0) if track < len(self.tracks) else None
 
 
 def read_matroska(file: PositionalFile) -> Matroska:
-    """Walk all elements. Raises ``ReadError`` with the place of one that is cut, or of a file without a segment."""
+    """Check all elements. Raises ``ReadError`` with the offset for a truncated element, or a file without a segment."""
     walk = _Walk(file)
     kind, begin, size = walk.element(0)
     if size is None:
@@ -85,7 +85,7 @@ def _damaged(file: PositionalFile, at: int, message: str) -> ReadError:
 
 
 class _Walk:
-    """A walk over the elements of a file, whose heads are read some at a time."""
+    """A walk over the elements of a file. Heads of elements are read several at a time."""
 
     def __init__(self, file: PositionalFile) -> None:
         self._file = file
@@ -101,7 +101,7 @@ class _Walk:
         return Matroska(tuple(self._tracks), blocks)
 
     def element(self, at: int) -> tuple[int, int, int | None]:
-        """The kind of the element at an offset, where its content begins, and its size, if it has one."""
+        """Return the kind of the element at an offset, the offset of its content, and its size, if it has one."""
         self._count += 1
         check_limit(self._count, _MOST_ELEMENTS, path=self._file.path, offset=at, what="the number of elements")
         head = self._bytes(at, _HEAD)
@@ -119,7 +119,7 @@ class _Walk:
         return kind, begin, None if is_unknown else size
 
     def segment(self, at: int, end: int) -> None:
-        """Walk what is in a segment, and in its clusters and groups, which are entered."""
+        """Walk the elements of a segment, and of its clusters and groups."""
         while at < min(end, self._file.size):
             kind, begin, size = self.element(at)
             if kind in (_CLUSTER, _BLOCK_GROUP):
@@ -145,7 +145,7 @@ class _Walk:
         raise _damaged(self._file, at, f"element {kind:#x} does not end within the segment")
 
     def _walk_rest(self, at: int, end: int) -> None:
-        """Find the element that is cut in a cluster that is."""
+        """Find the truncated element in a truncated cluster."""
         _, at, _ = self.element(at)
         while at < self._file.size:
             kind, begin, size = self.element(at)
@@ -185,7 +185,7 @@ class _Walk:
         self._tracks.append(MatroskaTrack(int.from_bytes(fields.get(_TRACK_NUMBER, b""), "big"), rotation))
 
     def _bytes(self, at: int, size: int) -> bytes:
-        """At most so many bytes from an offset, fewer only at the end of the file."""
+        """Return ``size`` bytes from an offset; fewer only at the end of the file."""
         size = min(size, self._file.size - at)
         if not 0 <= at - self._start <= len(self._window) - size:
             window = min(_WINDOW, self._file.size - at)
@@ -194,7 +194,7 @@ class _Walk:
 
 
 def _number(data: bytes, at: int, most: int, *, keeps_marker: bool) -> tuple[int, int]:
-    """The number of variable length at an offset, and where it ends. Raises ``ValueError``."""
+    """Return the number of variable length at an offset, and its end. Raises ``ValueError``."""
     first = data[at] if at < len(data) else 0
     length = 9 - first.bit_length()
     if length > most or at + length > len(data):
@@ -204,7 +204,7 @@ def _number(data: bytes, at: int, most: int, *, keeps_marker: bool) -> tuple[int
 
 
 def _children(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and content of each element. Raises ``ValueError``."""
+    """Yield the kind and content of each element. Raises ``ValueError``."""
     at = 0
     while at < len(data):
         kind, at = _number(data, at, 4, keeps_marker=True)
@@ -216,7 +216,7 @@ def _children(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def is_matroska(file: PositionalFile) -> bool:
-    """Return whether a file is Matroska, by its first bytes. Raises ``UnsupportedError`` for another kind of EBML."""
+    """Return whether a file's first bytes are Matroska's. Raises ``UnsupportedError`` for another kind of EBML."""
     start = file.read(0, min(64, file.size), what="the head of the file")
     if not start.startswith(MAGIC):
         return False

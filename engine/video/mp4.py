@@ -1,7 +1,7 @@
 """The index of plain MP4 and QuickTime files (ISO/IEC 14496-12 and -15), read with numpy; nothing in it is trusted.
 
-Plain is a file whose samples are shown in the order of decoding, with one index, one description of samples, and a
-codec that is read here. Of any other file :func:`read_video` says why it isn't plain, and PyAV reads it.
+In a plain file, samples are shown in decoding order. It has one index, one sample description, and a codec that is read
+here. For any other file, :func:`read_video` raises the reason, and PyAV reads the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .samples import SampleBatch, Ticks, offsets_of
 
 HINT: Final = "The file is truncated or damaged; copy it again."
 CODECS: Final = {"h264": 0x61766331, "hevc": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
-"""FFmpeg's names, and the four characters that ``VideoStream:codec`` holds."""
+"""FFmpeg's names, and the four characters in ``VideoStream:codec``."""
 
 _BOX_HEAD: Final = 16
 _SMALL_INDEX: Final = 16 << 20
@@ -57,7 +57,7 @@ _BOXES: Final = frozenset(
         b"pdin",
     )
 )
-"""Boxes with which an MP4 or a QuickTime file may begin (ISO/IEC 14496-12, 4.3)."""
+"""Boxes with which an MP4 or QuickTime file may begin (ISO/IEC 14496-12, 4.3)."""
 _PLAIN: Final = {
     b"": frozenset((b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")),
     b"moov": frozenset((b"mvhd", b"trak", b"udta", b"meta", b"iods", b"free")),
@@ -69,7 +69,7 @@ _PLAIN: Final = {
     b"stbl": frozenset((b"stsd", b"stts", b"stss", b"stsc", b"stsz", b"stco", b"co64", b"sdtp", b"free")),
     b"stsd": frozenset((b"avcC", b"hvcC", b"av1C", b"vpcC", b"pasp", b"btrt", b"colr", b"fiel")),
 }
-"""What a plain file has in a box."""
+"""The boxes that a plain file may have in each box."""
 _ENTRIES: Final = {
     b"avc1": ("h264", b"avcC"),
     b"avc3": ("h264", b"avcC"),
@@ -93,7 +93,7 @@ _H265_SETS: Final = {32, 33, 34}
 _H265_MESSAGES: Final = {39, 40}
 
 Span = tuple[int, int]
-"""Where the content of a box begins and ends."""
+"""The bounds of a box's content."""
 
 
 class NotPlainError(ValueError):
@@ -101,7 +101,7 @@ class NotPlainError(ValueError):
 
 
 class EditsError(NotPlainError):
-    """The list of edits is damaged, or shows what no tool would."""
+    """The edit list is damaged or implausible."""
 
     is_unsupported = False
 
@@ -113,10 +113,10 @@ class SpeedError(EditsError):
 
 
 class Boxes(NamedTuple):
-    """The boxes of the top level: their kinds, and the content of ``moov``, where there is one of usual size.
+    """The top-level boxes: their kinds, and the content of ``moov``, if it has a usual size.
 
-    ``may_reorder`` is False where it is certain that samples are shown in the order of decoding: there are no
-    fragments, and no composition times (``ctts``) in the index.
+    ``may_reorder`` is False if samples are certainly shown in decoding order: there are no fragments, and no
+    composition times (``ctts``) in the index.
     """
 
     kinds: frozenset[bytes]
@@ -127,7 +127,7 @@ class Boxes(NamedTuple):
 def read_boxes(file: PositionalFile) -> Boxes:
     """Check that the file is a sequence of complete boxes, and an MP4 or QuickTime file.
 
-    Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the offset of a box that is cut off.
+    Raises ``UnsupportedError`` for another kind of file, and ``ReadError`` with the offset of a truncated box.
     """
     at = 0
     kinds: set[bytes] = set()
@@ -172,10 +172,10 @@ def read_boxes(file: PositionalFile) -> Boxes:
 
 @dataclass(frozen=True, slots=True)
 class PlainVideo:
-    """A video track of a plain file: facts as PyAV has them, and its index, where nothing has been read of samples.
+    """A video track of a plain file: the same facts as from PyAV, and its index. Samples are not read yet.
 
-    ``begins`` and ``sizes`` of shape ``(n,)`` are bytes, ``times`` ticks, ``is_marked`` whether the index calls a
-    sample a key frame. ``length_size`` is that of the lengths before NAL units, 0 for other codecs.
+    ``begins`` and ``sizes`` (of shape ``(n,)``) are in bytes, and ``times`` are in ticks. ``is_marked`` is true for key
+    frames of the index. ``length_size`` is the size of the lengths before NAL units, or 0 for other codecs.
     """
 
     facts: dict[str, Any]
@@ -185,14 +185,14 @@ class PlainVideo:
     is_marked: npt.NDArray[np.bool_]
     length_size: int
     sets: tuple[bytes, ...]
-    """The parameter sets of the description."""
+    """The parameter sets of the sample description."""
 
     def batches(
         self, file: PositionalFile, start: Fraction | None, end: Fraction | None
     ) -> Iterator[tuple[SampleBatch, int]]:
-        """Yield samples from the last key frame before ``start`` to ``end`` (seconds), and how many are falsely marked.
+        """Yield samples from the last key frame before ``start`` to ``end`` (seconds), with the number of false marks.
 
-        Raises ``ReadError`` with the offset of a sample that is damaged.
+        Raises ``ReadError`` with the offset of a damaged sample.
         """
         base = Fraction(*self.facts["time_base"])
         count = len(self.times)
@@ -207,7 +207,7 @@ class PlainVideo:
             first = stop
 
     def _lead(self, file: PositionalFile, row: int) -> int:
-        """The last key frame at or before a sample; the first sample where none of many that are marked is one."""
+        """Return the last key frame at or before a sample, or the first sample if many marked ones are none."""
         marked = np.flatnonzero(self.is_marked[: row + 1])
         for place in marked[: -_MOST_LOOKS - 1 : -1].tolist():
             batch, _ = self._batch(file, place, place + 1)
@@ -216,7 +216,7 @@ class PlainVideo:
         return 0
 
     def _window(self, first: int, last: int) -> int:
-        """The end of the samples that are read with one, so that not much more than a window is read."""
+        """Return the end of the samples to read with ``first``, so that about one window is read."""
         rows = slice(first, min(last, first + _WINDOW_SAMPLES))
         begins, sizes = self.begins[rows], self.sizes[rows]
         spans = np.maximum.accumulate(begins + sizes) - np.minimum.accumulate(begins)
@@ -276,14 +276,14 @@ class PlainVideo:
         return _replaced(memoryview(data) if out is None else out, offsets, changed)
 
     def _may_begin(self, headers: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-        """Whether NAL units are of pictures at which a decoder may start, by their first bytes."""
+        """Return whether NAL units are of pictures at which a decoder may start, given their first bytes."""
         kinds = headers & 31 if self.facts["codec"] == "h264" else headers >> 1 & 63
         wanted = [_IDR] if self.facts["codec"] == "h264" else _RANDOM_ACCESS
         may_begin: npt.NDArray[np.bool_] = np.isin(kinds, np.array(wanted, np.uint8))
         return may_begin
 
     def _with_sets(self, units: list[bytes]) -> list[bytes]:
-        """Units of a key frame behind the parameter sets of the description, so that those in the sample win."""
+        """Return a key frame's units after the sets of the sample description, so that the sample's own sets win."""
         is_h264 = self.facts["codec"] == "h264"
         kinds = [unit[0] & 31 if is_h264 else unit[0] >> 1 & 63 for unit in units]
         begin = next((row for row, kind in enumerate(kinds) if kind in ((_IDR,) if is_h264 else _RANDOM_ACCESS)), None)
@@ -310,7 +310,7 @@ class _SampleError(Exception):
 
 
 def _units(sample: bytes, length_size: int) -> list[bytes]:
-    """NAL units of a sample, without those that have no bytes. Raises ``ValueError`` for one that is cut."""
+    """Return the NAL units of a sample, except empty ones. Raises ``ValueError`` for a truncated unit."""
     units = []
     at = 0
     while at < len(sample):
@@ -326,9 +326,9 @@ def _units(sample: bytes, length_size: int) -> list[bytes]:
 def _with_start_codes(
     data: bytes, offsets: Ticks, may_begin: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.bool_]]
 ) -> tuple[memoryview, list[int]]:
-    """Lengths of 4 bytes as start codes, and the samples that need a look by themselves.
+    """Replace lengths of 4 bytes by start codes, and return the samples that need individual treatment.
 
-    These may be key frames, or are damaged, or have very many units.
+    Such samples may be key frames, are damaged, or have very many units.
     """
     out = np.frombuffer(data, np.uint8).copy()
     at, ends = offsets[:-1].copy(), offsets[1:]
@@ -354,7 +354,7 @@ def _with_start_codes(
 
 
 def _replaced(data: memoryview, offsets: Ticks, changed: dict[int, bytes]) -> tuple[memoryview, Ticks]:
-    """Return samples of which some are others."""
+    """Return samples, with the ``changed`` ones replaced."""
     if not changed:
         return data, offsets
     sizes = np.diff(offsets)
@@ -368,7 +368,7 @@ def _replaced(data: memoryview, offsets: Ticks, changed: dict[int, bytes]) -> tu
 
 
 def _first_at(times: Ticks, ticks: Fraction) -> int:
-    """The first sample at or after a time."""
+    """Return the first sample at or after a time."""
     ceiling = max(min(-(-ticks.numerator // ticks.denominator), 1 << 62), -(1 << 62))
     return int(np.searchsorted(times, ceiling))
 
@@ -426,7 +426,7 @@ def _video(file: PositionalFile, data: bytes, track: int) -> PlainVideo:
 
 
 def _children(data: bytes, span: Span, kind: bytes) -> dict[bytes, list[Span]]:
-    """The boxes in one, by kind, all of which a plain file has there."""
+    """Return the boxes in a box, by kind. Raises :class:`NotPlainError` for one that plain files lack there."""
     at, end = span
     out: dict[bytes, list[Span]] = {}
     for _ in range(_MOST_CHILDREN):
@@ -465,7 +465,7 @@ def _children_of_any(data: bytes, span: Span) -> dict[bytes, list[Span]]:
 
 
 def _check_place(data: bytes, place: dict[bytes, list[Span]]) -> None:
-    """Check that samples are said to are in the file itself."""
+    """Check that the samples are in this file."""
     at, end = _one(place, b"dref")
     entries = [(name, span) for name, spans in _children_of_any(data, (at + 8, end)).items() for span in spans]
     if len(entries) != 1:
@@ -476,7 +476,7 @@ def _check_place(data: bytes, place: dict[bytes, list[Span]]) -> None:
 
 
 def _timescale(data: bytes, span: Span) -> tuple[int, int]:
-    """Ticks of a second, and the duration, of a box ``mdhd`` or ``mvhd``."""
+    """Return the ticks per second and the duration from a box ``mdhd`` or ``mvhd``."""
     version = data[span[0]]
     if version > 1 or span[1] - span[0] < (20, 32)[version]:
         raise NotPlainError("it has a head of another version")
@@ -487,7 +487,7 @@ def _timescale(data: bytes, span: Span) -> tuple[int, int]:
 
 
 def _numbers(data: bytes, span: Span, columns: int, kind: str = ">u4") -> Ticks:
-    """The table in a box with the number of its entries before them: shape ``(entries, columns)``."""
+    """Return the table in a box, of shape ``(entries, columns)``; the number of entries is before them."""
     begin, end = span
     if end - begin < 8 or data[begin]:
         raise NotPlainError("it has a table of another version")
@@ -515,7 +515,7 @@ def _sizes(data: bytes, span: Span, file_size: int) -> Ticks:
 
 
 def _begins(data: bytes, table: dict[bytes, list[Span]], sizes: Ticks) -> Ticks:
-    """The offsets of samples in the file, by the chunks they are in."""
+    """Return the offsets of samples in the file, from the offsets of their chunks."""
     kind = b"co64" if b"co64" in table else b"stco"
     if b"co64" in table and b"stco" in table:
         raise NotPlainError("it has two tables of chunks")
@@ -536,7 +536,7 @@ def _begins(data: bytes, table: dict[bytes, list[Span]], sizes: Ticks) -> Ticks:
 
 
 def _times(data: bytes, span: Span, count: int) -> tuple[Ticks, int]:
-    """The ticks of samples, and the sum of how long they are shown."""
+    """Return the ticks of samples, and the sum of their durations."""
     runs = _numbers(data, span, 2)
     counts, steps = runs[:, 0], runs[:, 1]
     if int(counts.sum()) != count or (counts < 1).any() or (steps < 1).any() or (steps >= 1 << 31).any():
@@ -557,7 +557,7 @@ def _marks(data: bytes, table: dict[bytes, list[Span]], count: int) -> npt.NDArr
 
 
 def _check_edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int, last: int) -> None:
-    """Check that the whole is shown from its begin on, as it is without a list of edits."""
+    """Check that the edit list, if any, shows the whole track from its beginning."""
     if b"edts" not in track:
         return
     begin, end = _one(_children(data, _one(track, b"edts"), b"edts"), b"elst")
@@ -570,10 +570,11 @@ def _check_edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale:
 
 
 class ShownFrames(NamedTuple):
-    """The frames of a track as they are shown, by a list of edits or without one: shapes ``(n,)``, in ticks.
+    """The frames of a track in display order, with or without an edit list. Arrays have the shape ``(n,)``, in ticks.
 
-    ``shown`` are times since the begin of what is shown, in order, and ``media`` those of the same frames in the file,
-    whose first is ``first``. A second has ``scale`` ticks. ``is_apart``: there are several parts, with others between.
+    ``shown`` are display times in order, from the start of the presentation, and ``media`` are the times of these
+    frames in the file, which begins at ``first``. A second has ``scale`` ticks. ``is_apart``: there are several
+    separate parts.
     """
 
     shown: Ticks
@@ -583,7 +584,7 @@ class ShownFrames(NamedTuple):
     is_apart: bool
 
     def nanoseconds(self) -> tuple[Ticks, Ticks]:
-        """Return when frames are shown, and when they are since the first one of the file."""
+        """Return the display times, and the times in the file counted from its first frame."""
         return _as_nanoseconds(self.shown, self.scale), _as_nanoseconds(self.media - self.first, self.scale)
 
 
@@ -635,7 +636,7 @@ def _video_tracks(movie: bytes, boxes: dict[bytes, list[Span]]) -> list[dict[byt
 
 
 def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
-    """The ticks at which samples are shown, in the order of decoding, without a list of edits."""
+    """Return the display ticks of samples in decoding order, without the edit list."""
     begin, end = _one(table, b"stsz")
     count = int.from_bytes(data[begin + 8 : begin + 12], "big")
     if end - begin < 12 or not 0 < count <= _MOST_SAMPLES:
@@ -654,7 +655,7 @@ def _composition(data: bytes, table: dict[bytes, list[Span]]) -> Ticks:
 
 
 def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) -> list[tuple[int, int, int]]:
-    """The parts that are shown: by how many ticks each is shifted, its first tick and the one behind its last."""
+    """Return the shown parts: the shift of each in ticks, its first tick, and the tick after its last."""
     if b"edts" not in track:
         return [(0, -_LAST_TICK, _LAST_TICK)]
     begin, end = _one(_children_of_any(data, _one(track, b"edts")), b"elst")
@@ -682,7 +683,7 @@ def _edits(data: bytes, track: dict[bytes, list[Span]], head: Span, scale: int) 
 
 
 def rotation(movie: bytes, track: int) -> str | None:
-    """Return how a video track is shown turned, by the matrix in its head; None if it is shown as it is."""
+    """Return how a video track is rotated or mirrored for display, from the matrix in its head, or None."""
     try:
         begin, _ = _one(_video_tracks(movie, _movie_boxes(movie))[track], b"tkhd")
         a, b, _, c, d = struct.unpack_from(">5i", movie, begin + (52 if movie[begin] else 40))
@@ -697,7 +698,7 @@ def rotation(movie: bytes, track: int) -> str | None:
 def _description(
     file: PositionalFile, data: bytes, span: Span, begin: int, size: int
 ) -> tuple[str, PictureFormat, int, tuple[bytes, ...]]:
-    """The codec, the picture, the size of the lengths of NAL units, and the parameter sets."""
+    """Return the codec, the picture format, the size of NAL unit lengths, and the parameter sets."""
     entries = _children_of_any(data, (span[0] + 8, span[1]))
     if len(entries) != 1 or int.from_bytes(data[span[0] + 4 : span[0] + 8], "big") != 1:
         raise NotPlainError("it has several descriptions of samples")
@@ -730,7 +731,7 @@ def _description(
 
 
 def _avc_sets(configuration: bytes) -> tuple[int, tuple[bytes, ...]]:
-    """Length size and parameter sets of a box ``avcC`` (ISO/IEC 14496-15, 5.3.3.1)."""
+    """Return the length size and the parameter sets of a box ``avcC`` (ISO/IEC 14496-15, 5.3.3.1)."""
     at, sets = 5, list[bytes]()
     for mask, kind in ((31, 7), (255, 8)):
         count = configuration[at] & mask
@@ -746,7 +747,7 @@ def _avc_sets(configuration: bytes) -> tuple[int, tuple[bytes, ...]]:
 
 
 def _hevc_sets(configuration: bytes) -> tuple[int, tuple[bytes, ...]]:
-    """Length size and parameter sets of a box ``hvcC`` (ISO/IEC 14496-15, 8.3.3.1)."""
+    """Return the length size and the parameter sets of a box ``hvcC`` (ISO/IEC 14496-15, 8.3.3.1)."""
     at, sets = 23, list[bytes]()
     for _ in range(configuration[22]):
         count = int.from_bytes(configuration[at + 1 : at + 3], "big")

@@ -1,4 +1,4 @@
-"""The size of pictures and their format of pixels, where parameter sets say so in the usual forms."""
+"""The size and pixel format of pictures, from parameter sets in their usual forms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHOSEN_PER_FRAME = 2
 
 
 class PictureFormat(NamedTuple):
-    """Width and height in pixels, and FFmpeg's name of their format."""
+    """Width and height in pixels, and FFmpeg's name of the pixel format."""
 
     width: int
     height: int
@@ -31,7 +31,7 @@ def _only(condition: bool, what: str) -> None:
 
 
 def h264_picture(unit: bytes) -> PictureFormat:
-    """Return what a sequence parameter set (ITU-T H.264, 7.3.2.1) says. Raises ``ValueError``."""
+    """Return the format from a sequence parameter set (ITU-T H.264, 7.3.2.1). Raises ``ValueError``."""
     reader = BitReader(raw_payload(unit)[1:])
     profile = reader.bits(8)
     reader.bits(16)
@@ -56,12 +56,12 @@ def h264_picture(unit: bytes) -> PictureFormat:
 
 
 def _window(reader: BitReader) -> tuple[int, ...]:
-    """The pixels that are cut off at the left, the right, the top and the bottom."""
+    """Return the cropped pixels at the left, right, top and bottom."""
     return tuple(2 * reader.unsigned(0xFFFF) for _ in range(4)) if reader.flag() else (0, 0, 0, 0)
 
 
 def _usable(reader: BitReader) -> str:
-    """The format of 4:2:0 pixels of 8 bits, by the usability information (Annex E)."""
+    """Return the pixel format of 8-bit 4:2:0 pictures, from the usability information (Annex E)."""
     if not reader.flag():
         return "yuv420p"
     if reader.flag() and reader.bits(8) == _EXTENDED:
@@ -75,7 +75,7 @@ def _usable(reader: BitReader) -> str:
 
 
 def h265_picture(unit: bytes) -> PictureFormat:
-    """Return what a sequence parameter set (ITU-T H.265, 7.3.2.2) says. Raises ``ValueError``."""
+    """Return the format from a sequence parameter set (ITU-T H.265, 7.3.2.2). Raises ``ValueError``."""
     reader = BitReader(raw_payload(unit)[2:])
     reader.bits(4)
     layers = reader.bits(3)
@@ -114,7 +114,7 @@ def h265_picture(unit: bytes) -> PictureFormat:
 
 
 def av1_picture(configuration: bytes) -> PictureFormat:
-    """Return what the sequence header in a box ``av1C`` says. Raises ``ValueError``."""
+    """Return the format from the sequence header in a box ``av1C``. Raises ``ValueError``."""
     header = configuration[4] if len(configuration) > 6 else 0
     _only(configuration[:1] == b"\x81" and header >> 3 & 15 == _SEQUENCE_HEADER, "it has no sequence header")
     _only(header & 6 == 2 and configuration[5] < 128, "its sequence header has an unusual form")
@@ -152,7 +152,7 @@ def av1_picture(configuration: bytes) -> PictureFormat:
 
 
 def vp9_picture(sample: bytes) -> PictureFormat:
-    """Return what the header of a key frame of VP9 says. Raises ``ValueError``."""
+    """Return the format from the header of a VP9 key frame. Raises ``ValueError``."""
     reader = BitReader(sample)
     _only(reader.bits(6) == 0b100000, "it has another profile, or does not begin with a key frame")
     reader.bits(2)

@@ -1,4 +1,4 @@
-"""Samples of video, several in one buffer."""
+"""Video samples, alone or several in one buffer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ticks = npt.NDArray[np.int64]
 class VideoSample(NamedTuple):
     """One encoded picture. Times are in ticks of the track's time base.
 
-    ``pts`` is its display time, and ``dts`` its decoding time. ``data`` is in Annex B form for H.264 and H.265.
+    ``pts`` is its display time, and ``dts`` is its decoding time. ``data`` is in Annex B form for H.264 and H.265.
     """
 
     pts: int
@@ -50,7 +50,7 @@ class SampleBatch:
         )
 
     def part(self, begin: int, end: int) -> SampleBatch:
-        """Return the samples from ``begin`` to before ``end``, without copying their bytes."""
+        """Return the samples from ``begin`` up to, but not including, ``end``, without copying bytes."""
         low, high = int(self.offsets[begin]), int(self.offsets[end])
         rows, offsets = slice(begin, end), self.offsets[begin : end + 1] - low
         return SampleBatch(self.pts[rows], self.dts[rows], self.is_keyframe[rows], offsets, self.data[low:high])
@@ -59,14 +59,14 @@ class SampleBatch:
         return len(self.pts)
 
     def __iter__(self) -> Iterator[VideoSample]:
-        """Yield each sample by itself, its bytes copied."""
+        """Yield each sample with a copy of its bytes."""
         ends = self.offsets.tolist()
         for row, facts in enumerate(zip(self.pts.tolist(), self.dts.tolist(), self.is_keyframe.tolist(), strict=True)):
             yield VideoSample(*facts, bytes(self.data[ends[row] : ends[row + 1]]))
 
 
 def joined(batches: Sequence[SampleBatch]) -> SampleBatch:
-    """Return batches as one."""
+    """Join batches."""
     return SampleBatch(
         np.concatenate([batch.pts for batch in batches]),
         np.concatenate([batch.dts for batch in batches]),
@@ -77,7 +77,7 @@ def joined(batches: Sequence[SampleBatch]) -> SampleBatch:
 
 
 def offsets_of(sizes: Iterable[int] | Ticks) -> Ticks:
-    """Return where each of things that are behind each other begins, and where the last ends.
+    """Return the offset of each of several consecutive items, and the end of the last one, from their sizes.
 
     >>> offsets_of([2, 3]).tolist()
     [0, 2, 5]

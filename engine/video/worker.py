@@ -1,4 +1,4 @@
-"""The program of the process that runs PyAV, so that what crashes it or takes all memory ends only that process.
+"""The program of the process that runs PyAV, so that a crash or too much memory ends only that process.
 
 It is the program of a :class:`..sandbox.Sandbox`.
 """
@@ -40,24 +40,24 @@ _FREE_OUTPUT = 64 << 20
 _ENCODE = "Re-encode it with FFmpeg as H.264, H.265, AV1, VP8 or VP9."
 
 Item = tuple[int, int, bool, bytes]
-"""A sample: presentation and decoding time in ticks, whether it is a key frame, its bytes."""
+"""A sample: presentation and decoding time in ticks, whether it is a key frame, and its bytes."""
 
 PlacedItem = tuple[int, int, bool, bytes, int | None]
-"""The same, and its place in the file."""
+"""The same with its place in the file."""
 
 
-_CONVERTER = av.video.reformatter.VideoReformatter()  # one of its own for each frame takes as long as to decode it
+_CONVERTER = av.video.reformatter.VideoReformatter()  # creating one per frame takes as long as decoding
 
 
 class MuxedFile:
-    """The file of a muxer, written through the pipes."""
+    """A muxer's output file, written through the pipes."""
 
     def __init__(self, wire: Pipes) -> None:
         self._wire = wire
         self._position = self._size = 0
 
     def write(self, data: bytes) -> int:
-        """Write bytes where it stands."""
+        """Write bytes at the current position."""
         self._wire.send("write", self._position, bytes(data))
         self._position += len(data)
         self._size = max(self._size, self._position)
@@ -69,12 +69,12 @@ class MuxedFile:
         return self._position
 
     def tell(self) -> int:
-        """Return where it stands."""
+        """Return the current position."""
         return self._position
 
 
 class Batches:
-    """Results on their way out, sent about a MiB at a time."""
+    """Collects results, and sends about a MiB at a time."""
 
     def __init__(self, wire: Pipes) -> None:
         self._wire = wire
@@ -83,7 +83,7 @@ class Batches:
         self._size = 0
 
     def add(self, item: list[Any], data: bytes) -> None:
-        """Send an item with its bytes, with the next batch."""
+        """Add an item with its bytes to the next batch."""
         self._items.append([*item, len(data)])
         self._parts.append(data)
         self._size += len(data) + 64
@@ -91,14 +91,14 @@ class Batches:
             self.flush()
 
     def flush(self) -> None:
-        """Send what was added."""
+        """Send the added items."""
         if self._items:
             self._wire.send("out", self._items, b"".join(self._parts))
         self._items, self._parts, self._size = [], [], 0
 
 
 def _taken(wire: Pipes) -> Iterator[tuple[list[Any], bytes]]:
-    """Yield the items that the other side gives, with their bytes."""
+    """Yield the items from the other side, with their bytes."""
     while True:
         items, data = wire.ask("next")
         if not items:
@@ -155,7 +155,7 @@ def demultiplex(wire: Pipes, request: dict[str, Any]) -> None:
 
 
 def _videos(container: Any) -> list[Any]:
-    """The video tracks; a picture of the cover is none."""
+    """Return the video tracks, without cover pictures."""
     cover = av.stream.Disposition.attached_pic
     return [stream for stream in container.streams.video if not stream.disposition & cover]
 
@@ -194,7 +194,7 @@ def _facts(container: Any, stream: Any) -> dict[str, Any]:
 
 
 def _check_index(stream: Any, size: int) -> None:
-    """Check that each sample of the index lies in the file; all together are not larger than twice the file."""
+    """Check that each sample of the index is in the file, and that all together are at most twice the file's size."""
     total = 0
     for number, entry in enumerate(stream.index_entries):
         total += entry.size
@@ -207,7 +207,7 @@ def _check_index(stream: Any, size: int) -> None:
 
 
 class _Window:
-    """The ticks of the first sample that is wanted and of the first behind the last; None if there is no bound."""
+    """The tick of the first wanted sample, and of the first one after the last; None without a bound."""
 
     def __init__(self, stream: Any, start: list[int] | None, end: list[int] | None) -> None:
         base = stream.time_base
@@ -215,7 +215,7 @@ class _Window:
         self.end = None if end is None else _ceiling(Fraction(*end) / base)
 
     def holds(self, pts: int) -> bool:
-        """Whether a sample at ``pts`` is wanted for itself."""
+        """Return whether the sample at ``pts`` is wanted, and not only needed for decoding."""
         return (self.start is None or pts >= self.start) and (self.end is None or pts < self.end)
 
 
@@ -224,9 +224,9 @@ def _ceiling(value: Fraction) -> int:
 
 
 class _Packets:
-    """The packets of a window in decoding order, from the key frame before it on; each iteration reads anew.
+    """The packets of a window in decoding order, from the key frame before the window on. Each iteration reads again.
 
-    ``left_out`` are the times of those that a list of edits does not show, and that are there for others to be decoded.
+    ``left_out`` are the times of packets that the edit list does not show, but that others need for decoding.
     """
 
     def __init__(self, container: Any, stream: Any, window: _Window, size: int, blocks: int | None) -> None:
@@ -240,7 +240,7 @@ class _Packets:
         self._begin = self._first()
 
     def is_reordered(self) -> bool:
-        """Whether a packet is shown before one that is decoded earlier. Reads the window."""
+        """Return whether a packet is shown before one that is decoded earlier. Reads the window."""
         highest: int | None = None
         for packet in self._in_window():
             if highest is not None and packet.pts < highest:
@@ -249,7 +249,7 @@ class _Packets:
         return False
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the packets; those that are left out behind the last that is shown are not needed."""
+        """Yield the packets up to the last shown one."""
         shown: list[int] = []
         held: list[Any] = []
         self.left_out.clear()
@@ -266,7 +266,7 @@ class _Packets:
             raise _unsupported("an edit list with several parts")
 
     def as_they_are(self) -> Iterator[Any]:
-        """Yield the packets. Raises :class:`FailureError` where one that is left out would be shown among others."""
+        """Yield the packets. Raises :class:`FailureError` if one that is left out would be shown among others."""
         lowest: int | None = None
         for packet in self:
             if packet.pts not in self.left_out:
@@ -276,7 +276,7 @@ class _Packets:
             raise _unsupported("an edit list that leaves out a frame that a shown frame needs")
 
     def without_spare_lead(self) -> Iterator[Any]:
-        """Yield the packets, shown in the order of decoding, from the last key frame that the window needs."""
+        """Yield the packets from the last key frame that the window needs, if display order is decoding order."""
         lead: list[Any] = []
         packets = self.as_they_are()
         for packet in packets:
@@ -303,7 +303,7 @@ class _Packets:
             raise FailureError(f"only {count:,} of {self._blocks:,} blocks of the track can be read")
 
     def _first(self) -> int | None:
-        """The time to seek to, so that the first packet is a key frame at or before the window; None: the start."""
+        """Return a time to seek to. The first packet is then a key frame at or before the window; None: the start."""
         start = self._window.start
         if start is None:
             return None
@@ -319,7 +319,7 @@ class _Packets:
             back = max(2 * back, int(1 / self._stream.time_base) or 1)
 
     def _is_key_frame(self, packet: Any) -> bool:
-        """Whether decoding can begin here: files of H.265 without a table of key frames mark every packet."""
+        """Return whether decoding can begin at a packet. H.265 files without a table of key frames mark all packets."""
         if not self._length_size or not packet.is_keyframe:
             return bool(packet.is_keyframe)
         data, at = memoryview(packet), 0
@@ -356,14 +356,14 @@ class _Packets:
 
 
 def _length_size(stream: Any) -> int:
-    """The bytes of a length before each NAL unit of H.265; 0 for other codecs, and where lengths are not used."""
+    """Return the size of the length before each H.265 NAL unit; 0 for other codecs, and without lengths."""
     description = stream.codec_context.extradata or b""
     is_prefixed = stream.codec.canonical_name == "hevc" and len(description) > _LENGTH_FIELD and description[0] == 1
     return (description[_LENGTH_FIELD] & 3) + 1 if is_prefixed else 0
 
 
 def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[PlacedItem]:
-    """Yield samples as they are, H.264 and H.265 in Annex B form with parameter sets at each key frame."""
+    """Yield samples unchanged, but H.264 and H.265 in Annex B form with parameter sets at each key frame."""
     name = _FILTERS.get(stream.codec.canonical_name)
     chain = None if name is None else av.bitstream.BitStreamFilterContext(name, stream)
     for packet in packets:
@@ -373,9 +373,9 @@ def _filtered(stream: Any, packets: Iterable[Any]) -> Iterator[PlacedItem]:
 
 
 def _without_reordering(stream: Any, packets: _Packets, window: _Window, request: dict[str, Any]) -> Iterator[Item]:
-    """Yield the samples of the window encoded anew, each shown when it was.
+    """Yield the window's samples re-encoded, with the same display times.
 
-    Key frames are where they were; where an interval is given, each so many frames instead.
+    Key frames stay where they were, or follow the requested interval.
     """
     name, interval = stream.codec.canonical_name, request["keyframe_interval"]
     target = request["output"] or name
@@ -406,9 +406,9 @@ def _without_reordering(stream: Any, packets: _Packets, window: _Window, request
 
 
 def _edited(stream: Any, packets: _Packets, order: list[list[int]], request: dict[str, Any]) -> Iterator[Item]:
-    """Yield samples of frames in another order, encoded anew: of each its tick in the file, and when it is shown.
+    """Yield re-encoded samples of frames in another order. ``order`` has each frame's ticks in the file and of display.
 
-    Key frames are where they were, and where a part begins; where an interval is given, each so many frames instead.
+    Key frames stay where they were, and are added where a part begins; or they follow the requested interval.
     """
     name, interval = stream.codec.canonical_name, request["keyframe_interval"]
     keyframes: set[int] = set()
@@ -443,7 +443,7 @@ def _threads(request: dict[str, Any]) -> int:
 
 
 def _context(name: str, request: dict[str, Any]) -> Any:
-    """A decoder of a codec."""
+    """Return a decoder for a codec."""
     context: Any = av.CodecContext.create(_DECODERS[name], "r")
     context.thread_count = _threads(request)
     context.options = {"err_detect": "explode"} if name in _FILTERS else {}
@@ -455,7 +455,7 @@ def _decoded(context: Any, samples: Iterator[tuple[int, bytes]], time_base: Frac
     number = 0
     try:
         for pts, data in samples:
-            if data.startswith(H265_END):  # a decoder would drop the frames that are still to come
+            if data.startswith(H265_END):  # otherwise the decoder would drop its remaining frames
                 yield from _sound(context.decode(None))
                 context.flush_buffers()
             packet = av.Packet(data)
@@ -476,7 +476,7 @@ def _sound(frames: list[Any]) -> Iterator[Any]:
 
 
 class _Encoder:
-    """Frames encoded without reordering, key frames where they are requested, parameter sets in band."""
+    """Encodes frames without reordering, with key frames where requested, and parameter sets in the stream."""
 
     def __init__(
         self, name: str, width: int, height: int, pixel_format: str, time_base: Fraction, request: dict[str, Any]
@@ -506,7 +506,7 @@ class _Encoder:
         yield from self._samples(self._context.encode(frame))
 
     def finish(self) -> Iterator[Item]:
-        """Yield the samples that are left."""
+        """Yield the remaining samples."""
         yield from self._samples(self._context.encode(None))
 
     def _samples(self, packets: list[Any]) -> Iterator[Item]:
@@ -526,7 +526,7 @@ def _options(name: str, quality: int, speed: str, interval: int) -> dict[str, st
 
 
 class _Taken:
-    """Samples on their way into a decoder, and the times of those that are marked."""
+    """The samples for a decoder, and the times of marked samples."""
 
     def __init__(self, wire: Pipes) -> None:
         self._wire = wire
@@ -543,7 +543,7 @@ class _Taken:
             yield pts, data
 
     def frames(self, request: dict[str, Any]) -> Iterator[Any]:
-        """Yield the frame of each. Raises :class:`FailureError`, also where one has none."""
+        """Yield the frame of each sample. Raises :class:`FailureError`, also for a sample without a frame."""
         made = last = 0
         is_bidirectional = is_reordered = False
         context = _context(request["codec"], request)
@@ -569,7 +569,7 @@ class _Taken:
 
 
 def _check_order(is_bidirectional: bool, is_reordered: bool) -> None:
-    """Raise :class:`FailureError` for pictures that need later ones, and of which none came after a later one."""
+    """Raise :class:`FailureError` if pictures need later ones, but none came after a later one."""
     if is_bidirectional and not is_reordered:
         raise FailureError(
             "the video has B-frames, but its samples are in display order instead of decoding order",
@@ -578,7 +578,7 @@ def _check_order(is_bidirectional: bool, is_reordered: bool) -> None:
 
 
 class _Order:
-    """Frames in the order in which they are wanted, maybe several times; those that come early are held."""
+    """Returns frames in the wanted order, each as often as wanted. Holds frames that come early."""
 
     def __init__(self, order: list[int]) -> None:
         self._left = Counter(order)
@@ -587,7 +587,7 @@ class _Order:
         self._next = next(self._awaited, None)
 
     def after(self, frame: Any) -> Iterator[Any]:
-        """Yield the frames whose turn it is, now that this one is there."""
+        """Yield the frames whose turn has come with ``frame``."""
         if self._left[frame.pts]:
             self._held[frame.pts] = frame
         while self._next is not None and self._next in self._held:
@@ -598,13 +598,13 @@ class _Order:
             self._next = next(self._awaited, None)
 
     def check_end(self) -> None:
-        """Raise :class:`FailureError` where frames that are wanted did not come."""
+        """Raise :class:`FailureError` if wanted frames did not come."""
         if self._next is not None:
             raise FailureError(f"{sum(self._left.values()):,} frames are missing")
 
 
 def decode(wire: Pipes, request: dict[str, Any]) -> None:
-    """Take samples (pts, whether its frame is wanted), send frames (pts, width, height) as pixels in rows."""
+    """Take samples (pts, whether the frame is wanted), and send frames (pts, width, height) as rows of pixels."""
     wire.send("track", None)
     batches, samples = Batches(wire), _Taken(wire)
     for frame in samples.frames(request):
@@ -618,12 +618,12 @@ def decode(wire: Pipes, request: dict[str, Any]) -> None:
 
 
 def _add_planes(batches: Batches, frame: Any, output: str, crop: list[int] | None, size: list[int] | None) -> None:
-    """Send a frame, or the part of it in ``crop`` (top, left, height, width), scaled to ``size`` (height, width).
+    """Send a frame, or its part in ``crop`` (top, left, height, width), scaled to ``size`` (height, width).
 
-    With its time come its width and height, and the numbers by which FFmpeg knows what its colours mean.
+    The frame's time, width and height are sent, too, and FFmpeg's numbers for its colour space and range.
     """
     pts, name = frame.pts, frame.format.name
-    form = name if output == "yuv420p" and name == "yuvj420p" else output  # the same planes, of other numbers
+    form = name if output == "yuv420p" and name == "yuvj420p" else output  # the same planes with another range
     meaning = [int(frame.colorspace), _FULL_RANGE if name.startswith("yuvj") else int(frame.color_range)]
     if crop is not None:
         top, left, height, width = crop
@@ -635,7 +635,7 @@ def _add_planes(batches: Batches, frame: Any, output: str, crop: list[int] | Non
                 hint="Give a part within all frames.",
             )
         is_plain = size is not None and name in ("yuv420p", "yuvj420p") and not (top % 2 or left % 2)
-        kept = name if is_plain else form  # what is scaled is converted by that, and only the part
+        kept = name if is_plain else form  # scaling converts, too, and only the part
         part = av.VideoFrame(width, height, kept)
         part.colorspace, part.color_range = frame.colorspace, frame.color_range
         for to, whole in zip(_planes(part), _planes(_CONVERTER.reformat(frame, format=kept)), strict=True):
@@ -649,7 +649,7 @@ def _add_planes(batches: Batches, frame: Any, output: str, crop: list[int] | Non
 
 
 def _planes(frame: Any) -> list[Any]:
-    """The bytes of each plane of a frame, in rows, without those that fill them up."""
+    """Return the bytes of each plane of a frame, in rows without padding."""
     channels = 3 if frame.format.name == "rgb24" else 1
     return [
         np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width * channels]
@@ -663,9 +663,9 @@ def _add_pixels(batches: Batches, frame: Any, step: int, *facts: int) -> None:
 
 
 def transcode(wire: Pipes, request: dict[str, Any]) -> None:
-    """Take samples (pts, whether its frame is shown), send samples made anew of the frames in ``order``.
+    """Take samples (pts, whether the frame is shown), and send samples re-encoded from the frames in ``order``.
 
-    Frames that are shown are sent, too, as :func:`decode` does, with a fact more.
+    Frames that are shown are sent, too, like in :func:`decode`, with one more value.
     """
     wire.send("track", None)
     batches, samples, order = Batches(wire), _Taken(wire), _Order(request["order"])
@@ -699,7 +699,7 @@ def _encoding() -> Iterator[None]:
 
 
 def encode(wire: Pipes, request: dict[str, Any]) -> None:
-    """Take frames (pts, width, height, whether a key frame) as RGB, send samples."""
+    """Take RGB frames (pts, width, height, whether it is a key frame), and send samples."""
     wire.send("track", None)
     batches = Batches(wire)
     encoder: _Encoder | None = None
@@ -719,7 +719,7 @@ def encode(wire: Pipes, request: dict[str, Any]) -> None:
 
 
 def mux(wire: Pipes, request: dict[str, Any]) -> None:
-    """Take samples (pts, dts, duration, whether a key frame), have an MP4 of them written."""
+    """Take samples (pts, dts, duration, whether it is a key frame), and write them as an MP4 through the pipes."""
     wire.send("track", None)
     target = MuxedFile(wire)
     time_base = Fraction(*request["time_base"])
@@ -743,7 +743,7 @@ def _muxed(container: Any, request: dict[str, Any]) -> Any:
     name, width, height = request["codec"], request["width"], request["height"]
     if name != "vp9":
         return container.add_mux_stream(name, width=width, height=height)
-    stream = container.add_stream(_ENCODERS[name])  # the box of VP9 has its pixel format, which only an encoder can set
+    stream = container.add_stream(_ENCODERS[name])  # VP9's box has the pixel format, which only an encoder sets
     stream.width, stream.height, stream.pix_fmt = width, height, request["pixel_format"]
     return stream
 
@@ -762,7 +762,7 @@ _OPERATIONS = {"demultiplex": demultiplex, "decode": decode, "transcode": transc
 
 
 def _import_all() -> None:
-    """Import what PyAV imports only when it is used, which needs files."""
+    """Import all modules of PyAV now, because later imports would need files."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
         if module.name not in ("av.__main__", "av.datasets"):
             importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""Rows of a table chosen for a set: near-duplicates by their vectors, and samples.
+"""Curation of a table's rows: near-duplicates by their vectors, and samples.
 
 The names below are loaded when they are first used.
 """

@@ -1,9 +1,9 @@
-"""Near-duplicates: rows of a table whose vectors are as similar to that of an earlier row as a threshold.
+"""Near-duplicates: rows of a table whose vector's similarity to that of an earlier row reaches a threshold.
 
-Rows are taken in the order of the table. A row is a near-duplicate if it is similar to a row that is none itself; the
-others stay. So no two rows that stay are similar, and each near-duplicate is similar to one that stays. Rows are
-compared block by block as products of matrices: with the rows of earlier blocks that stay, inline or by tasks of Spark,
-and then with those of their own block. A process has at most two blocks in memory, and the keys of all rows.
+Rows are taken in table order. A row is a near-duplicate if it is similar to an earlier row that stays; otherwise it
+stays. So no two rows that stay are similar, and each near-duplicate is similar to one that stays. Rows are compared
+block by block as products of matrices: with the rows of earlier blocks that stay, inline or by Spark tasks, and then
+with the rows of their own block. A process has at most two blocks in memory, and the keys of all rows.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _FEWEST_ROWS: Final = 256
 _TILE: Final = 512
 """Rows that are compared with a block at once."""
 _NUMBERS_A_BYTE: Final = 64
-"""Products of numbers in the time in which a query reads a byte, by which the executor is chosen."""
+"""How many multiplications take as long as reading a byte in a query; used to choose the executor."""
 _USABLE, _NULL, _NOT_FINITE, _ZERO = range(4)
 _REASONS: Final = {_NULL: "null", _NOT_FINITE: "not finite", _ZERO: "zero"}
 
 
 class _Block(NamedTuple):
-    """The vectors of some rows, of length one, and whether each is usable; the others are zeros."""
+    """The vectors of some rows, scaled to length one, and the state of each; unusable ones are zeros."""
 
     units: Numbers
     states: npt.NDArray[np.uint8]
@@ -84,13 +84,13 @@ class Vectors:
         states = np.full(len(values), _NULL, np.uint8)
         states[valid] = np.where(np.isfinite(largest), np.where(largest > 0, _USABLE, _ZERO), _NOT_FINITE)
         usable = states[valid] == _USABLE
-        scaled = numbers[usable] / largest[usable, None]  # whose squares are finite
+        scaled = numbers[usable] / largest[usable, None]  # so that the squares are finite
         units[valid[usable]] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
         return _Block(units, states)
 
 
 class _Alike(NamedTuple):
-    """For each row the number of the first of others that is similar to it, or -1, and the similarity."""
+    """For each row, the number of the first similar row among others, or -1, and the similarity."""
 
     first: Positions
     similarity: npt.NDArray[np.float32]
@@ -108,14 +108,14 @@ def _alike(units: Numbers, others: Numbers, threshold: np.float32) -> _Alike:
 
 
 def _products(units: Numbers, others: Numbers) -> npt.NDArray[np.float32]:
-    """The cosines: computed in 64 bits, and rounded, so that those of equal vectors are one."""
+    """Return the cosines, computed in 64 bits and rounded, so that equal vectors have exactly 1."""
     products: npt.NDArray[np.float32] = (units @ others.T).astype(np.float32)
     return products
 
 
 @dataclass(frozen=True)
 class _ComparisonBody(Body):
-    """Tasks that each compare the rows of a block with those rows of an earlier block that stay. It pickles."""
+    """Tasks that each compare the rows of a block with those rows of an earlier block that stay. Picklable."""
 
     vectors: Vectors
     spans: tuple[tuple[int, int], ...]
@@ -129,7 +129,7 @@ class _ComparisonBody(Body):
         return f"rows {start} to {stop} of {self.vectors.table.place}"
 
     def run(self, task: TaskRun) -> Generator[pa.RecordBatch, None, dict[str, Any]]:
-        """Compare the block with that of the task's number."""
+        """Compare the block with the block of the task's number."""
         yield from ()
         start, stop = self.spans[task.index]
         stays = np.unpackbits(np.frombuffer(self.staying, np.uint8), count=self.spans[self.block][0])
@@ -142,7 +142,7 @@ class _ComparisonBody(Body):
 
 
 class _Search:
-    """The state of a search: of each row the one that it is similar to, and whether it stays."""
+    """The state of a search: for each row, the first similar row, and whether the row stays."""
 
     def __init__(self, vectors: Vectors, rows: int, threshold: np.float32, run: RunOptions) -> None:
         self._vectors = vectors
@@ -167,7 +167,7 @@ class _Search:
             self._compare_within(start, block)
 
     def _compare_here(self, number: int, units: Numbers) -> None:
-        """Compare the rows of a block with those of earlier ones, one after the other."""
+        """Compare the rows of a block with the rows of each earlier block, in this process."""
         start, stop = self._spans[number]
         for begin, end in self._spans[:number]:
             others = np.flatnonzero(self._stays[begin:end])
@@ -177,7 +177,7 @@ class _Search:
             self._note(start + todo[rows], begin + others[alike.first[rows]], alike.similarity[rows])
 
     def _compare_by_tasks(self, number: int) -> None:
-        """Compare the rows of a block with those of earlier ones, a task for each of these."""
+        """Compare the rows of a block with the rows of earlier blocks, one task per earlier block."""
         spans = self._spans[: number + 1]
         start, _ = spans[number]
         staying = np.packbits(self._stays[:start]).tobytes()
@@ -186,11 +186,11 @@ class _Search:
         raise_failure(ran.notes)
         warn_of(ran.notes, set())
         outcomes = [outcome for outcome in ran.outcomes() if not isinstance(outcome, Exception)]
-        for outcome in reversed(outcomes):  # of several rows the first one counts
+        for outcome in reversed(outcomes):  # of several similar rows, the first one counts
             self._note(start + np.array(outcome["rows"], np.int64), outcome["first"], outcome["similarity"])
 
     def _compare_within(self, start: int, block: _Block) -> None:
-        """Compare the rows of a block that are similar to none before with each other."""
+        """Compare those rows of a block with each other that are similar to no row of earlier blocks."""
         stays = self._stays[start : start + len(block.units)]
         todo = np.flatnonzero((self.first[start : start + len(stays)] < 0) & (block.states == _USABLE))
         for begin in range(0, len(todo), _TILE):
@@ -260,7 +260,7 @@ def _vectors(table: LanceTable, reader: FragmentReader, name: str) -> Vectors:
 
 
 def _keys(reader: FragmentReader, key: str | Sequence[str] | None) -> pa.Table:
-    """The columns that name rows, of all rows. Raises ``UsageError`` if they do not: for nulls, and equal ones."""
+    """Return the key columns of all rows. Raises ``UsageError`` for nulls and duplicate keys."""
     if key is None:
         own = keys_of(reader.schema)
         names = own or [_SEGMENT if _SEGMENT in reader.schema.names else ROW_ID]

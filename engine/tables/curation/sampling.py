@@ -1,7 +1,7 @@
-"""Samples: so many rows of each value of some columns, the same ones by a seed wherever rows are stored.
+"""Samples: a number of rows for each value of some columns; the same seed gives the same rows.
 
-A row is chosen by a digest of the seed and of what names it: the rows with the least digests. So the choice depends
-neither on the order of rows nor on files, and a larger sample has the rows of a smaller one.
+The rows with the least digests are chosen. The digest is of the seed and the columns that identify the row. So the
+choice depends neither on the order of rows nor on files, and a larger sample has the rows of a smaller one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHOWN: Final = 3
 class Sampler:
     """Chooses among rows that are added batch by batch.
 
-    Raises ``UsageError`` unless exactly one of ``n`` and ``fraction`` is given, and if it is invalid.
+    Raises ``UsageError`` unless exactly one of ``n`` and ``fraction`` is given, and is valid.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Sampler:
 
 
 def _texts(columns: Mapping[str, pa.Array | pa.ChunkedArray], names: Sequence[str]) -> list[str]:
-    """A text for each row, which is the same for the same values, whatever the width of their type."""
+    """Return a text for each row. Equal values give equal texts, whatever the width of their type."""
     lists = [_comparable(columns[name]) for name in names]
     rows = len(next(iter(columns.values()), ()))
     if not lists:
@@ -104,7 +104,7 @@ def _texts(columns: Mapping[str, pa.Array | pa.ChunkedArray], names: Sequence[st
 
 
 def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values whose texts are the same for the same values."""
+    """Return values that have equal texts if they are equal."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
         column = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
@@ -115,7 +115,7 @@ def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def _vectors(column: pa.Array | pa.ChunkedArray, size: int) -> list[bytes | None]:
-    """The bytes of vectors, and which of their numbers are null: their texts take twenty times as long."""
+    """Return vectors as bytes, with a mask of nulls if any: making their texts takes twenty times as long."""
     numbers, shape = column.drop_null().flatten(), (len(column) - column.null_count, size)
     values = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64).reshape(shape)
     nulls = np.asarray(numbers.is_null()).reshape(shape)
@@ -140,17 +140,17 @@ class TableCuration:
         """Find near-duplicates: rows whose vector is similar to that of an earlier row.
 
         Rows are compared in the table's order. A row stays unless it is similar to an earlier row that stays, so the
-        first of several similar rows stays. The result are the other rows: the columns that identify a row,
+        first of several similar rows stays. The result has the other rows: the columns that identify a row,
         ``duplicate_of`` (the first similar row that stays; a struct if several columns identify a row) and
         ``similarity``. All rows are compared, without an index. Nulls, zero vectors and vectors with a non-finite
-        number are similar to no row, with a warning.
+        number are similar to no row; a warning counts them.
 
         Parameters
         ----------
         column
             The column of vectors: lists of numbers, all of the same size.
         threshold
-            The least cosine of the angle of similar vectors, above 0 and up to 1.
+            The least cosine similarity of similar vectors, above 0 and up to 1.
         key
             The columns that identify a row. By default the key of ``upsert``, else ``rerun_segment_id``, else
             ``_rowid``.
@@ -186,12 +186,11 @@ class TableCuration:
         Parameters
         ----------
         n
-            The number of rows of each value. A value with fewer rows gives all of them, with a warning.
+            The number of rows for each value. A value with fewer rows gives all of them, with a warning.
         by
-            A column, or several, whose values count alike; a null is a value. By default ``n`` rows are chosen from
-            all.
+            A column, or several: ``n`` rows are chosen for each value, null included. By default, from all rows.
         fraction
-            The fraction of the rows of each value, instead of ``n``; rounded to the nearest number of rows.
+            The fraction of each value's rows, instead of ``n``; the number of rows is rounded.
         seed
             The seed of the random choice.
 
