@@ -172,7 +172,7 @@ class Hdf5File:
         return self._others.get(home) or self._other(home, self.path) if home else self._file
 
     def _other(self, name: str, referring: str) -> PositionalFile:
-        """Return the file that ``referring`` calls ``name``. Raises ``ReadError`` unless it is in the input's folder."""
+        """Return the file that ``referring`` calls ``name``. Raises ``ReadError`` if it is outside the input folder."""
         if is_url(self.path):
             raise ReadError("not read: the input is in an object store", path=self.path)
         folder = os.path.dirname(self.path)  # noqa: PTH120

@@ -1,4 +1,4 @@
-"""Information on an MCAP file, as far as its summary tells, and on when the messages of each channel came."""
+"""Information on an MCAP file from its summary, and on the times of each channel's messages."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .records import Channel, ChunkIndexEntry, McapSchema, MessageHeads, Registr
 from .section import McapSplit, SectionReader
 
 _SHORTEST_GAP: Final = 50
-"""Of the length of a file: a longest gap that is shorter is not drawn."""
+"""A largest gap is only drawn if it is at least the file's duration divided by this."""
 
 _Times = npt.NDArray[np.uint64]
 Ticks = npt.NDArray[np.int64]
 
 
 class ChannelTiming(NamedTuple):
-    """Log times in ns: the first, the last, and the largest gap between two messages with its start.
+    """Log times in ns: the first, the last, and the largest gap between two messages, with its start.
 
-    The latter two are None for a single message.
+    Gap and start are None for a single message.
     """
 
     first: int
@@ -43,7 +43,7 @@ class ChannelTiming(NamedTuple):
 
 
 class TimeCollector:
-    """Collects the times of messages by channel, up to ``MAX_INDEXED_TIMES``; beyond that nothing is known."""
+    """Collects the times of messages by channel, up to ``MAX_INDEXED_TIMES``; if there are more, it drops all."""
 
     def __init__(self) -> None:
         self._times: dict[int, list[_Times]] = {}
@@ -55,7 +55,7 @@ class TimeCollector:
         return self._count > MAX_INDEXED_TIMES
 
     def add(self, channel_id: int, times: _Times) -> None:
-        """Take in the times of some messages of a channel, in any order."""
+        """Add the times of some messages of a channel, in any order."""
         self._count += len(times)
         if self.is_full:
             self._times.clear()
@@ -63,13 +63,13 @@ class TimeCollector:
             self._times.setdefault(channel_id, []).append(times)
 
     def add_found(self, messages: MessageHeads) -> None:
-        """Take in messages that were read."""
+        """Add messages that were read."""
         channels, times = messages.heads["channel"], messages.heads["log_time"]
         for id_ in np.unique(channels).tolist():
             self.add(id_, times[channels == id_])
 
     def timings(self, counts: Mapping[int, int] | None) -> dict[int, ChannelTiming]:
-        """The timing of each channel; not of one of which there are not as many messages as ``counts`` says."""
+        """The timing of each channel whose number of times agrees with ``counts``."""
         timings = {}
         for id_, parts in self._times.items():
             times = np.sort(np.concatenate(parts))
@@ -79,7 +79,7 @@ class TimeCollector:
 
 
 def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> TimeCollector:
-    """Return the times in the MessageIndex records behind these chunks. Reads nothing else of the file."""
+    """Return the times in the MessageIndex records after these chunks. Reads nothing else of the file."""
     collector = TimeCollector()
     if sum(entry.index_length for entry in entries) // 16 > MAX_INDEXED_TIMES:
         return collector
@@ -115,7 +115,7 @@ class McapSchemaInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChannelInfo:
-    """A channel in Rerun's form.
+    """A channel, described as in Rerun.
 
     ``frequency_hz`` is the number of messages per second over the duration of the file, without and with the first
     message. It is None for a single message, or if the duration is 0 or unknown.
@@ -132,7 +132,7 @@ class McapChannelInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChunkInfo:
-    """The chunks of a file in Rerun's form. Sizes are None without chunks or chunk indexes."""
+    """A file's chunks, described as in Rerun. Sizes are None without chunks or chunk indexes."""
 
     count: int
     max_uncompressed_size_bytes: int | None
@@ -142,7 +142,7 @@ class McapChunkInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapCompressionInfo:
-    """The chunks with one compression; ``""`` is no compression."""
+    """The chunks with one compression; ``""`` means none."""
 
     codec: str
     chunk_count: int
