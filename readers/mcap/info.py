@@ -160,8 +160,8 @@ class McapCompressionInfo:
 class ChannelInfo:
     """One channel. ``count`` is its number of messages, None if the summary does not have it.
 
-    ``timing`` has their times, or is None if not requested or unknown. ``metadata`` is the writer's metadata of the
-    channel, and ``schema_info`` describes its schema.
+    ``timing`` has the messages' times, or is None if not requested or unknown. ``metadata`` is the writer's metadata of
+    the channel, and ``schema_info`` describes the channel's schema.
     """
 
     id: int
@@ -201,8 +201,8 @@ class McapInfo:
     ``bytes`` is the size of the file, ``uncompressed_bytes`` the size of the records in its chunks, and
     ``compressed_bytes`` their stored size. ``compression`` counts chunks by compression (``""`` is none). ``scanned``
     is true if the file has no summary, so all of it was read. ``statistics_present`` is true if the summary has
-    statistics. The other names of Rerun 0.41 exist as well. Where Rerun uses a name of chunkmill for another type, its
-    value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
+    statistics. The other names of Rerun 0.41 exist as well. Where Rerun uses a name of chunkmill for another type,
+    Rerun's value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
     """
 
     path: str
@@ -274,7 +274,7 @@ class McapInfo:
 
     @property
     def channel_info(self) -> tuple[McapChannelInfo, ...]:
-        """The channels in Rerun's form; ``channels`` has chunkmill's own description."""
+        """The channels, described as in Rerun; ``channels`` has chunkmill's own description."""
         seconds = (self.duration_ns or 0) / 1e9
         return tuple(
             McapChannelInfo(
@@ -330,7 +330,7 @@ class McapInfo:
             )
 
     def _bar(self, timing: ChannelTiming | None) -> Cell:
-        """A bar where a channel has messages in the file's time: but for the longest gap."""
+        """A bar of the times in the file at which a channel has messages; its longest gap is left blank."""
         if timing is None or self.start_time is None or self.end_time is None:
             return None
         first, length = self.start_time, max(self.end_time - self.start_time, 1)
@@ -341,7 +341,7 @@ class McapInfo:
 
 
 def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
-    """Describe an open file, with ``timing`` that of its channels too. Raises ``ReadError`` when it is damaged."""
+    """Describe an open file; ``timing`` adds the times of channels. Raises ``ReadError`` if the file is damaged."""
     layout = read_layout(file)
     summary = layout.summary
     if summary is None or not _is_complete(summary):
@@ -424,7 +424,7 @@ def _times_of(summary: Summary) -> tuple[int | None, int | None]:
 
 
 def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
-    """Read the file from front to end, decode nothing."""
+    """Describe a file by reading it from front to end, without decoding."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
     survey, collector = MessageSurvey(), TimeCollector()
@@ -459,7 +459,7 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
 
 
 def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: int) -> tuple[McapCompressionInfo, ...]:
-    """The compression of chunks that no index describes: sizes are known of all together."""
+    """The compression of chunks without an index; sizes are only known for all chunks together."""
     if len(chunks) != 1:
         return ()
     ((codec, count),) = chunks.items()
@@ -467,9 +467,9 @@ def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: in
 
 
 def message_times(file: McapFile) -> Iterator[tuple[str, Mapping[str, Ticks]]]:
-    """Yield log and publish times of the messages of each channel, chunk by chunk as they are in the file.
+    """Yield topic, and log and publish times of messages, chunk by chunk in file order.
 
-    The numbers are in the order of the times, which have 64 bits without a sign. Raises ``ReadError``.
+    Times are mapped from uint64 to int64 so that their order is kept. Raises ``ReadError``.
     """
     layout = read_layout(file)
     summary = layout.summary
@@ -498,7 +498,7 @@ def described_channels(
     counts: Mapping[int, int] | None,
     timings: Mapping[int, ChannelTiming],
 ) -> tuple[ChannelInfo, ...]:
-    """The channels with their schemas, and their counts and timings where these are known."""
+    """The channels with their schemas, and with counts and timings if known."""
 
     def described(channel: Channel) -> ChannelInfo:
         schema = schemas.get(channel.schema_id)
