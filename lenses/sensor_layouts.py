@@ -126,7 +126,7 @@ class RowLayout:
 
 
 def little_endian(data: pa.ListArray, element_sizes: Ints, big_endian: Flags) -> pa.ListArray:
-    """Return blobs of numbers of ``element_sizes`` bytes in little-endian order; the same array if all already are.
+    """Return blobs in little-endian order, with numbers of ``element_sizes`` bytes; the same array if all already are.
 
     Bytes after the last whole number stay as they are.
     """

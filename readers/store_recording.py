@@ -41,8 +41,7 @@ def _number(text: str) -> int:
 class StoreRecording(RecordingFile):
     """A recording of a store, or all, made by ``chunkmill ingest --into`` or ``collect(into=…)``.
 
-    Only live recordings of the chosen version are included. A recording that is replaced meanwhile is read in its new
-    form.
+    Only live recordings of the chosen version are included. If a recording is replaced meanwhile, the new one is read.
     """
 
     recording: str | None = option(None, "Store: id of the recording to read. Default: the first.")

@@ -318,7 +318,7 @@ _SHAPE = ("column_count", "row_count", "cell_stride", "row_stride", "slice_strid
 
 
 class _Shape(NamedTuple):
-    """The layout of the cells of one grid in its bytes. Strides are in bytes."""
+    """The layout of one grid's cells in its data. Strides are in bytes."""
 
     columns: int
     rows: int

@@ -208,8 +208,8 @@ def _compressed(images: pa.StructArray) -> pa.StructArray:
     ``is_picture``: a whole file, such as JPEG or PNG; ``is_video``: H.264; ``is_encoded_depth``: a depth image in RVL
     or PNG, as compressed_depth_image_transport writes them; ``is_depth``: a float32 depth image in PNG, which is
     decoded. None of these is true for ``compressedDepth`` that cannot be read. ``blob`` has the bytes, without the
-    transport's header for PNG; ``media_type`` is for encoded depth images, and ``depth`` has the decoded depth images'
-    buffers and formats.
+    transport's header for PNG; ``media_type`` is for encoded depth images, ``depth`` has buffers and formats of decoded
+    ones.
     """
     coded = images.field("format").dictionary_encode()  # each distinct format is parsed once
     by_text = np.array([_kind_of(text) for text in coded.dictionary.to_pylist()], np.int8)

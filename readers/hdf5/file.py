@@ -1,8 +1,8 @@
 """An HDF5 file: its objects, and rows of its datasets as Arrow arrays.
 
-h5py runs in a separate process and lists the objects. Plain storage (contiguous, or chunks that are at most shuffled
-and deflated) is read here, at the places that libhdf5 reports; all other storage is read by h5py in that process.
-Source: the HDF5 file format specification, version 3.
+h5py lists the objects in a separate process. Plain storage (contiguous, or chunks that are at most shuffled and
+deflated) is read here, at the places that libhdf5 reports; h5py reads all other storage in that process. Source: the
+HDF5 file format specification, version 3.
 """
 
 from __future__ import annotations

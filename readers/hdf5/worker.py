@@ -1,8 +1,7 @@
 """The program of the process that runs h5py. Files that crash libhdf5 or use up memory end only that process.
 
-It is the program of a :class:`...engine.sandbox.Sandbox`. It cannot open files, so libhdf5 cannot follow links to other
-files. Instead, this program follows links, and the requesting process opens the files that it allows. The bytes of all
-files come through the pipe.
+It runs in a :class:`...engine.sandbox.Sandbox` and cannot open files, so libhdf5 cannot follow links to other files.
+This program follows links, and the requesting process opens the files that it allows. All bytes come by the pipe.
 """
 
 from __future__ import annotations

@@ -409,8 +409,7 @@ class LensMapping:
     def _parted(self, data: ChunkData, error: LensError) -> tuple[list[Rows], list[Rows]]:
         """Return the messages (int64, ascending) for which the lenses work, and those for which they fail.
 
-        ``error`` is the error for all messages together. If zero messages give the same error, the type does not fit,
-        and all messages fail.
+        ``error`` is the error for all messages together. If zero messages give the same error, all messages fail.
         """
         every = np.arange(data.num_rows)
         without = self._error_on(data, every[:0])

@@ -371,7 +371,7 @@ class Summary(NamedTuple):
 
 
 class McapLayout(NamedTuple):
-    """The places of the parts of a file, in bytes from its start.
+    """The places of a file's parts, in bytes from its start.
 
     The data section is ``data_start`` to ``data_end``, including its DataEnd record. ``data_crc`` is that record's
     CRC-32 of everything before it; 0 if the writer computed none, None if the record is not at its place.

@@ -409,8 +409,7 @@ def _trimmed(run: list[SplitPiece]) -> list[SplitPiece]:
 def _times_to_skip_by(layout: McapLayout, options: McapOptions, needs_all: bool) -> TimeRange | None:
     """Return the range of times if chunks outside of it are not needed, else None.
 
-    They are not needed if the summary repeats every channel and is enough for decoders of the file; ``needs_all`` says
-    that it is not.
+    For that, the summary must repeat every channel, and be enough for the decoders of the file (not ``needs_all``).
     """
     summary = layout.summary
     if options.times is None or summary is None or needs_all:

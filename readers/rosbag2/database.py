@@ -364,7 +364,7 @@ class BagDatabase:
         only: Collection[int] | None = None,
         times: TimeRange | None = None,
     ) -> Iterator[MessageGroup]:
-        """Yield the messages of a range of rows, in order, in groups of about 32 MiB. Raises ``ReadError``.
+        """Yield the messages in a range of rows, in groups of about 32 MiB, in order. Raises ``ReadError``.
 
         ``channels`` has the number of each topic's channel by the topic's id. SQLite leaves out topics that are not in
         ``only``, and messages outside of ``times``.

@@ -1,7 +1,7 @@
 """Definitions of message types that a recording lacks, from folders of ``.msg`` and ``.idl`` or from a distribution.
 
-Recordings of Foxy to Humble have no definitions. A definition is the text of a type and of all types that it uses, in
-the form that recorders write.
+Recordings of Foxy to Humble have no definitions. A definition is the text of a type and of all types that it uses, as
+recorders write it.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return [Rosbag2Records(self)]
 
     def read_records(self, split: Rosbag2Split) -> Iterator[MessageGroup]:
-        """Yield the messages of a range of rows of a database."""
+        """Yield the messages in a range of rows."""
         assert split.file is not None
         files = self.bag.files[split.file : split.file + 1]
         return _Rows(files, split.rows, None, self.options.times).groups()
@@ -406,7 +406,7 @@ class Rosbag2Records(RecordSource):
         return RecordOutline("ros2", facts, units, is_complete=True)
 
     def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
-        """Yield the messages of ranges of rows, in the order of the rows."""
+        """Yield the messages in ranges of rows, in the order of the rows."""
         chosen = self._chosen(facts)
         for place, unit in enumerate(units):
             for group in self._source.read_records(unit.split):

@@ -152,7 +152,7 @@ class TextRun(NamedTuple):
 
 
 class PlainRun(NamedTuple):
-    """The places of sequences of blocks, and the number of blocks of each."""
+    """The places of sequences of blocks, and the number of blocks in each."""
 
     starts: np.ndarray
     counts: np.ndarray
@@ -283,7 +283,7 @@ def _locate_singly(
 Reader = Callable[["CdrCursor"], Any]
 
 _MOST_ELEMENTS: Final = MAX_ELEMENTS // 4
-"""The maximum number of strings and structs of one message, each of which becomes an object."""
+"""The maximum number of strings and structs in one message. Each becomes an object."""
 
 _LAST_UNIT: Final = 0xFFFF
 MOST_PADDING: Final = 3

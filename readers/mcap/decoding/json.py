@@ -447,7 +447,7 @@ def _object(choice: Any) -> dict[str, Any]:
 
 
 _MOST_VALUES: Final = MAX_ELEMENTS // 4
-"""The maximum number of values of one message, each of which becomes an object."""
+"""The maximum number of values in one message. Each becomes an object."""
 
 _FREE_VALUES: Final = MAX_ELEMENTS // 2
 _PER_BYTE: Final = 2

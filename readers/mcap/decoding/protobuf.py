@@ -51,7 +51,7 @@ _LONGEST: Final = 10
 
 
 class _Repeated(NamedTuple):
-    """The values of packed stretches, the number of values of each, and the indices of malformed stretches."""
+    """The values of packed stretches, the number of values in each, and the indices of malformed stretches."""
 
     values: np.ndarray
     counts: np.ndarray
