@@ -61,7 +61,7 @@ def is_one_each(offsets: Offsets) -> bool:
 
 
 def flattened(values: pa.Array) -> pa.Array:
-    """The elements of valid lists; a null list of a fixed size gives as many nulls as it has elements."""
+    """The elements of valid lists; each slot of a null fixed-size list gives a null."""
     if not pa.types.is_fixed_size_list(values.type):
         return _reachable(values)[0] if values.null_count else _spanned(values)
     size = values.type.list_size
@@ -329,7 +329,7 @@ def blobs(values: pa.Array) -> pa.ListArray:
 
 
 def bytes_of(values: pa.ListArray) -> tuple[Bytes, Offsets]:
-    """The bytes of all blobs in a row, and the offsets of the blobs (int32; one more than there are blobs)."""
+    """The joined bytes of all blobs, and the blobs' offsets (int32; one more than there are blobs)."""
     child = values.values
     data = child.buffers()[1]
     if data is None:

@@ -683,7 +683,7 @@ class ChunkWork:
 
 
 def joined(errors: tuple[LensError, ...], prefix: str = "") -> LensError:
-    """Join errors to one at the first one's place: their messages in one line, and below it the place of each."""
+    """Join errors to one with the first error's place. Its message has all messages in one line, then all places."""
     first = errors[0]
     lines = [prefix + "; ".join(e.message for e in errors)]
     for error in errors:

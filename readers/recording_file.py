@@ -2,8 +2,7 @@
 
 A :class:`RecordingFile` turns a file into streams, and makes the report of ``chunkmill inspect``. A :class:`FileSource`
 also reads the file itself. Each further field of such a dataclass, made by :func:`option`, is an option of the command
-line, of Spark's data source and of :class:`Ingest`. This module imports little, as the command line's help is made from
-it.
+line, of Spark's data source and of :class:`Ingest`. This module imports little, as the command line's help needs it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _METADATA = "chunkmill.option"
 
 _SMALL_BYTES = 512 * 2**20
-"""Up to this size, a local file is read to a frame while Spark would start: 2.4 s for 300 MB of a topic (2 cores)."""
+"""A local file up to this size becomes a frame before Spark has started: 2.4 s for 300 MB of a topic (2 cores)."""
 
 
 @dataclass(frozen=True, slots=True)

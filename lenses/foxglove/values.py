@@ -236,7 +236,7 @@ def cloud_points(clouds: pa.Array) -> pa.StructArray:
 
 
 def fields_of(fields: pa.Array) -> pa.ListArray:
-    """The fields as a table of layouts takes them, with types as numbers."""
+    """The fields in the form for :class:`FieldTable`, with types as numbers."""
     if not (pa.types.is_list(fields.type) and pa.types.is_struct(fields.type.value_type)):
         raise SelectorError(f"Invalid argument error: expected fields of points, got type {type_name(fields.type)}")
     elements = fields.values

@@ -131,8 +131,8 @@ def _known_voxels(grids: pa.StructArray) -> pa.StructArray:
     """Return structs with each grid's voxels of known state.
 
     ``indices`` are x, y and z of each voxel, int32; ``colors`` and ``values`` are red and 1 for marked voxels, green
-    and 0 for free voxels. A column has two bits for each of at most 16 voxels, bits z and z + 16. A voxel with neither
-    bit is free, with one it is unknown, with both it is marked. All grids must be whole.
+    and 0 for free voxels. A column has two bits for each of at most 16 voxels, bits z and z + 16. Voxels with neither
+    bit are free, with one bit unknown, with both bits marked. All grids must be whole.
     """
     data = grids.field("data")
     offsets = arrays.offsets_of(data)
@@ -182,7 +182,7 @@ def transforms(message: str, *, static: bool) -> DeriveLens:
 
 
 def pose_stamped(message: str) -> DeriveLens:
-    """``geometry_msgs/PoseStamped``: the pose of the entity's data."""
+    """``geometry_msgs/PoseStamped``: the pose of the data at the entity."""
     place, turn = ".pose.position", ".pose.orientation"
     return (
         at_stamp(DeriveLens(message))

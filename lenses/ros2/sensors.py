@@ -208,8 +208,7 @@ def _compressed(images: pa.StructArray) -> pa.StructArray:
     ``is_picture``: a whole file, such as JPEG or PNG; ``is_video``: H.264; ``is_encoded_depth``: a depth image in RVL
     or PNG, as compressed_depth_image_transport writes them; ``is_depth``: a float32 depth image in PNG, which is
     decoded. None of these is true for ``compressedDepth`` that cannot be read. ``blob`` has the bytes, without the
-    transport's header for PNG; ``media_type`` is for encoded depth images, ``depth`` has buffers and formats of decoded
-    ones.
+    transport's header for PNG; ``media_type`` is for encoded depth images, ``depth`` for decoded ones.
     """
     coded = images.field("format").dictionary_encode()  # each distinct format is parsed once
     by_text = np.array([_kind_of(text) for text in coded.dictionary.to_pylist()], np.int8)
@@ -272,7 +271,7 @@ def measurement(message: str, field: str, unit: str | None) -> DeriveLens:
     """A measured number: ``Temperature``, ``FluidPressure``, ``RelativeHumidity``, ``Illuminance``.
 
     Only the value is a series, named with its unit: a variance on the same axis would flatten the value's curve. The
-    value, its variance and its unit are also stored like in Rerun's archetype ``Measurements`` (Rerun 0.41 and newer).
+    value, its variance and its unit are also stored as in Rerun's archetype ``Measurements`` (Rerun 0.41 and newer).
     """
     lens = (
         at_stamp(DeriveLens(message))

@@ -327,7 +327,7 @@ class ListRows:
 
 
 class Tracking(NamedTuple):
-    """What stages record besides values: whether they record groups, and the rows that they started from."""
+    """Whether stages record groups besides values, and the rows that the values come from."""
 
     groups: bool
     rows: ListRows | None = None

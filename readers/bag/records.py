@@ -27,7 +27,7 @@ _TIME: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<II")
 
 LAST_CONNECTION: Final = 2**16 - 2
-"""The largest id of a connection. It becomes the channel's id, and plus one the schema's id, both of 16 bits."""
+"""The largest id of a connection. Its channel has the same id, and its schema that id plus one, both of 16 bits."""
 
 
 class BagOp:

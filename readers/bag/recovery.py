@@ -36,7 +36,7 @@ from .section import BagBlock, BagMessages, BagSection, walk
 _STEP: Final = 64 * 1024
 _WINDOW: Final = 4 * MIB
 _MARK: Final = U32.pack(4) + b"op="
-"""The bytes in all record headers before the byte for the kind."""
+"""The bytes that precede the kind of record in every header."""
 
 _LONGEST_HEAD: Final = 512
 """The number of bytes before an ``op`` that are searched for the start of a record."""

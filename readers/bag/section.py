@@ -78,7 +78,7 @@ def _nanoseconds(seconds: np.ndarray, nanoseconds: np.ndarray) -> npt.NDArray[np
 
 
 class BagBlock(NamedTuple):
-    """Whole records from byte ``begin`` to ``end`` of the arena. Their chunk, or else the first one, is at ``offset``.
+    """Whole records from byte ``begin`` to ``end`` of the arena; ``offset`` is the place of their chunk or first one.
 
     ``indexed`` has the connection and entries of each index record after the chunk; it is None if they are unusable.
     """

@@ -398,7 +398,7 @@ class Hdf5File:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _block(self, dataset: Dataset, row: int) -> tuple[int, int, Bytes]:
-        """Return the block with a row: its first row, the row after its last, and its bytes.
+        """Return the block that contains a row: its first row, the row after its last, and its bytes.
 
         The next block is read ahead: h5py decodes while this process continues (lzf in ``benchmarks/bench_hdf5.py``).
         """

@@ -233,7 +233,7 @@ def _simple_type(dtype: Any, depth: int) -> dict[str, Any]:
 
 
 def _dataset(files: _Files, number: int, item: Any) -> dict[str, Any]:
-    """Return the facts on a dataset that need no reading of its values."""
+    """Return the facts on a dataset that are known without reading its values."""
     shape = item.shape
     try:
         dtype = item.dtype

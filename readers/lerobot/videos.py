@@ -47,7 +47,7 @@ class EpisodeFrames:
     ) -> Iterator[Chunk]:
         """Yield the chunks of a video: those of a ``VideoStream``, as in :func:`stream_chunks`.
 
-        Each sample gets the times of the frame at most half a frame away, like in lerobot's loader. Lead-in samples,
+        Each sample gets the times of the frame at most half a frame away, as in lerobot's loader. Lead-in samples,
         which a decoder needs before the first frame, have the times of frames before it: ``frame_index`` and
         ``timestamp`` are negative. Warns (``ReadWarning``) if frames and samples differ. Raises ``ReadError`` if no
         frame has a sample.

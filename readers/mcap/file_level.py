@@ -153,7 +153,7 @@ class FileDecoder(ABC):
 
     ``entity`` is the entity of the chunks, if it is fixed; ``opcode`` is the kind of records that the decoder reads and
     checks. With ``looks_at_messages``, it receives the file's messages, and its chunks follow them. ``registry`` has
-    the file's channels; ``selects`` decides which topics are selected.
+    the file's channels; ``selects`` returns whether a topic is selected.
     """
 
     name: ClassVar[str]
@@ -344,7 +344,7 @@ def _column(
 _RECORD_TIMES: Final = struct.Struct("<QQ")
 _STEP: Final = MIB
 _WRITTEN_TWICE: Final = ("rosbag2", "serialized_metadata")
-"""rosbag2 writes empty metadata when it opens a file, and the metadata again when it closes it; only these count."""
+"""rosbag2 writes its metadata twice: empty when it opens a file, complete when it closes it. Only the second counts."""
 
 
 class _IndexedRecords(FileDecoder):

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _SHORT_LOG_TIME: Final = "log_time"
 _MOST_THREADS: Final = 4
 _LEAST_FOR_THREADS: Final = 2 * MIB
-"""Splits with fewer bytes need no threads: reading them takes milliseconds, and starting threads would add tenths."""
+"""A split of fewer bytes is read without threads: starting these would take some tenths of its few milliseconds."""
 
 _NO_END: Final = 2**64
 _LATEST: Final = 2**63 - 1

@@ -354,7 +354,7 @@ def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: b
     """Walk over the records; return the offsets of the messages and the end of the walk.
 
     It ends with the block. In a ``window`` of records outside of chunks, it ends before the first record that is cut
-    short or of any known kind but message, channel and schema.
+    short, or that is of a known kind other than message, channel and schema.
     """
     view, unpack, size, message = arena.data, HEAD.unpack_from, HEAD.size, Op.MESSAGE
     at, end = block.begin, block.end
@@ -576,7 +576,7 @@ def take_arena(size: int) -> Bytes:
 
 
 def _lend(memory: Bytes, size: int) -> tuple[_Kept, Bytes]:
-    # The arena is made over a memoryview, so that it is the base of its views. Over an array, that array would be.
+    # The arena is made over a memoryview, so that it is the base of its views. Over an array, the array would be.
     arena: Bytes = np.frombuffer(memory.data, np.uint8, count=size)
     return _Kept(memory, weakref.ref(arena)), arena
 

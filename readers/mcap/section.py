@@ -217,10 +217,9 @@ class SectionIndex:
 class SectionReader:
     """Reads the records of one split.
 
-    It reads every record of the split, or raises ``ReadError``. If the split has
-    ``times``, chunks without a message in that range are not decompressed. ``check_attachments`` is false if a decoder
-    reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
-    once.
+    It reads every record of the split, or raises ``ReadError``. If the split has ``times``, chunks without a message in
+    that range are not decompressed. ``check_attachments`` is false if a decoder reads them and checks their CRCs. Up to
+    ``threads`` small chunks of a local file are decompressed at once.
     """
 
     def __init__(

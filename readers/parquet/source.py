@@ -326,7 +326,7 @@ class ParquetSplit(Split):
 
 
 def _value_bytes(file: ParquetFile, row_group: int, columns: Iterable[int]) -> int:
-    """The approximate bytes in memory of the stored ones of these columns, in one row group."""
+    """The approximate bytes in memory of columns in one row group; only stored columns count."""
     stored = file.footer.row_groups[row_group].columns
     return sum(stored[leaf].value_bytes for leaf in file.leaves(c for c in columns if c < len(file.schema)))
 
@@ -590,8 +590,7 @@ def _check_types(
 ) -> set[str]:
     """Refuse a file if a column has another type than the column of the same name in earlier files.
 
-    Return the names of INT96 columns that only differ in the unit. In ``coarse``, they are in microseconds in all
-    files.
+    Return the names of INT96 columns that only differ in the unit; ``coarse`` columns are in microseconds everywhere.
     """
     units: set[str] = set()
     for other, field in ((other, field) for other in layouts_by_schema for field in schema):

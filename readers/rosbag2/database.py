@@ -239,7 +239,7 @@ def _ends_whole(path: str) -> bool:
 
 
 def _apply_changes(copy: str, path: str) -> None:
-    """Apply the log or journal next to a copy, and remove it."""
+    """Apply and remove the log or journal next to a copy."""
     try:
         connection = _connected(f"file:{quote(copy)}?mode=rw")
         try:
@@ -260,7 +260,7 @@ def _connected(uri: str) -> sqlite3.Connection:
 
 
 def _allowed(action: int, first: str | None, second: str | None, _database: str | None, inner: str | None) -> int:
-    """Allow only to read rosbag2's own tables: no functions, views, triggers or recursion."""
+    """Allow only reads of rosbag2's own tables: no functions, views, triggers or recursion."""
     del second
     if action not in _READS or inner is not None:
         return sqlite3.SQLITE_DENY

@@ -90,8 +90,7 @@ def _folder(folder: Path) -> Callable[[str], Definition | None]:
             while name:
                 if (key[0], name, suffix) in files:
                     return encoding, _definition(files, (key[0], name, suffix), type_name)
-                # In the name of a service's or action's message, the name of the service or action is before the last
-                # underscore.
+                # Messages of a service or action add an underscore and a suffix to its name.
                 name = name.rpartition("_")[0] if key[2] != ".msg" else ""
         return None
 

@@ -79,7 +79,7 @@ class Slot:
 
     @cached_property
     def columns(self) -> list[tuple[str, np.dtype[Any], int]]:
-        """Return the name in the template's record, type, and offset among all values of each value with bytes."""
+        """For each value with bytes: its name in the template's record, its type, and its offset among all values."""
         several = zip(self.places, self.sizes, accumulate(self.sizes, initial=0), strict=False)
         return [(f"v{place}", np.dtype(f"V{size}"), at) for place, size, at in several if size]
 

@@ -139,7 +139,7 @@ _FEW: Final = 24
 """With fewer rows than this, elements are located one by one, as array operations cost more than they save."""
 
 _FAR: Final = 1 << 31
-"""More bytes than any message has. Distances are capped to it, so that products with counts fit an int64."""
+"""More bytes than any message has. Distances are capped to this, so that products with counts fit an int64."""
 
 
 class TextRun(NamedTuple):

@@ -451,7 +451,7 @@ _MOST_VALUES: Final = MAX_ELEMENTS // 4
 
 _FREE_VALUES: Final = MAX_ELEMENTS // 2
 _PER_BYTE: Final = 2
-"""The values of objects that are allowed for each byte of the messages, besides the free values."""
+"""The number of objects' values that each byte of the messages allows, besides the free values."""
 
 _Messages = list[tuple[int, memoryview]]
 

@@ -189,7 +189,7 @@ def _singly(
 
 
 def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) -> np.ndarray:
-    """Reject messages of a type without fields that are longer than a byte and padding: their definition is wrong.
+    """For a type without fields, reject messages longer than a byte and padding: their definition is wrong.
     Recorders that do not find a definition write an empty one.
     """
     labels = labels.astype(np.int64)
