@@ -1,4 +1,4 @@
-"""Lenses: columns made of other columns, by selectors."""
+"""Lenses: columns that selectors make from other columns."""
 
 from . import archetypes
 from .lens import TIMELINE_TYPES, DeriveLens, Lens, LensOutput, MutateLens, OutputMode

@@ -84,9 +84,9 @@ LOG_COLOR: Final = component("TextLog", "color", "Color")
 
 
 def cast_type(descriptor: ComponentDescriptor, wanted: pa.DataType | str) -> pa.DataType:
-    """Return the type to which values of a component are cast: ``wanted`` or, for ``"auto"``, Rerun's own.
+    """Return the type to which a component's values are cast: ``wanted`` or, for ``"auto"``, Rerun's own.
 
-    Raises ``ValueError`` if Rerun's is not known, ``TypeError`` if ``wanted`` is no type.
+    Raises ``ValueError`` if Rerun's type is not known, ``TypeError`` if ``wanted`` is not a type.
 
     >>> cast_type(SCALARS, "auto")
     DataType(double)
@@ -104,9 +104,9 @@ def cast_type(descriptor: ComponentDescriptor, wanted: pa.DataType | str) -> pa.
 
 @cache
 def arrow_types() -> dict[str, pa.DataType]:
-    """Return the Arrow type of one instance of Rerun's component types, by names without ``rerun.components``.
+    """Return the Arrow types of instances of Rerun's component types, by name without ``rerun.components``.
 
-    Types of many parts are left out, as no cast makes them (annotations, tensors).
+    Composite types (annotations, tensors) are left out, as no cast makes them.
     """
     return dict(_arrow_types())
 

@@ -1,6 +1,6 @@
-"""Arrow arrays as numpy sees them, and back without a copy: lists by offsets and validity, blobs by their bytes.
+"""Arrow arrays to numpy and back without a copy: lists as offsets and validity, blobs as their bytes.
 
-Types are spelled here, too, as the messages of Rerun spell them.
+Also the names of types, as in Rerun's messages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def both(a: Validity | None, b: Validity | None) -> Validity | None:
 
 
 def any_in_group(valid: Validity, offsets: Offsets) -> Validity:
-    """Tell, for each group, whether it is empty or holds at least one valid element."""
+    """Return, for each group, whether it is empty or holds at least one valid element."""
     total = np.zeros(len(valid) + 1, dtype=np.int64)
     np.cumsum(valid, out=total[1:])
     starts, ends = offsets[:-1], offsets[1:]
@@ -61,7 +61,7 @@ def is_one_each(offsets: Offsets) -> bool:
 
 
 def flattened(values: pa.Array) -> pa.Array:
-    """The elements of valid lists; a null slot of a fixed-size list has as many elements as every other, all null."""
+    """The elements of valid lists; each slot of a null fixed-size list gives a null."""
     if not pa.types.is_fixed_size_list(values.type):
         return _reachable(values)[0] if values.null_count else _spanned(values)
     size = values.type.list_size
@@ -77,9 +77,9 @@ def flattened(values: pa.Array) -> pa.Array:
 
 
 def grouped(values: pa.Array, *, hidden: bool) -> tuple[pa.Array, Offsets]:
-    """Like :func:`flattened`, and which list each element belongs to.
+    """Like :func:`flattened`, with the offsets of the lists.
 
-    ``hidden``: elements stored under null lists may stay, as elements of those.
+    ``hidden``: null lists may keep the elements stored under them.
     """
     if pa.types.is_fixed_size_list(values.type):
         return flattened(values), _multiples(values.type.list_size, len(values))
@@ -112,7 +112,7 @@ def _reachable(values: pa.ListArray) -> tuple[pa.Array, Offsets]:
 def without_hidden(values: pa.ListArray) -> pa.ListArray:
     """Return the lists without elements stored under null lists; the very same array if there are none.
 
-    These elements mean nothing, but some readers look at them, and refuse nulls among them.
+    These elements mean nothing, but some readers look at them and refuse nulls among them.
     """
     if values.null_count == 0 or not _hides_elements(values, offsets_of(values)):
         return values
@@ -121,7 +121,7 @@ def without_hidden(values: pa.ListArray) -> pa.ListArray:
 
 
 def _hides_elements(values: pa.ListArray, offsets: Offsets) -> bool:
-    """Return whether a null list has elements. Bitmaps are compared: null lists are common, such ones rare."""
+    """Return whether a null list has elements. It compares bitmaps: null lists are common, and few have elements."""
     bitmap = bitmap_of(values)
     if bitmap is None:
         return False
@@ -154,13 +154,13 @@ def list_array(values: pa.Array, offsets: Offsets, valid: Validity | pa.Buffer |
 def fixed_lists(
     values: pa.Array, size: int, bitmap: pa.Buffer | None = None, *, nullable: bool = False
 ) -> pa.FixedSizeListArray:
-    """Lists of ``size`` values each; nothing is copied. ``nullable``: whether, by the type, a value may be null."""
+    """Lists of ``size`` values each; nothing is copied. ``nullable``: whether the type allows null values."""
     kind = pa.list_(pa.field("item", values.type, nullable=nullable), size)
     return pa.Array.from_buffers(kind, len(values) // size, [bitmap], children=[values])
 
 
 def without_nulls(values: pa.ListArray) -> pa.ListArray:
-    """The same lists in a type whose elements cannot be null; raises where one is. Nothing is copied."""
+    """The same lists in a type whose elements cannot be null; raises if one is null. Nothing is copied."""
     if values.values.null_count and values.flatten().null_count:
         raise SelectorError("a value is null in a column without nulls")
     kind = pa.list_(pa.field("item", values.type.value_type, nullable=False))
@@ -178,14 +178,14 @@ def bitmap_of(values: pa.Array) -> pa.Buffer | None:
 
 
 def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array:
-    """The values at ``places``; null where not ``valid``, whatever the place is there."""
+    """The values at ``places``; null where ``valid`` is false, whatever the place."""
     if valid is None or valid.all():
         return pc.take(values, pa.array(places), boundscheck=False)
     if not valid.any():
         return pa.nulls(len(places), values.type)
     safe = pa.array(np.multiply(places, valid, dtype=places.dtype))
-    # Another bitmap over numbers is 60 % less time than a take with null places (a million: 1.9 ms, not 4.8); the case
-    # index_null of benchmarks/bench_selectors.py guards it.
+    # Another bitmap over numbers takes 60 % less time than a take with null places (a million: 1.9 ms, not 4.8). The
+    # case index_null of benchmarks/bench_selectors.py guards it.
     if not _is_plain(values.type):
         return pc.take(values, pc.if_else(pa.array(valid), safe, None), boundscheck=False)
     chosen = pc.take(values, safe, boundscheck=False)
@@ -195,7 +195,7 @@ def taken(values: pa.Array, places: Offsets, valid: Validity | None) -> pa.Array
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Return whether arrays of the type are a bitmap and one buffer of values: nulls can be set by another bitmap."""
+    """Return whether arrays of the type are a bitmap and one buffer of values, so that another bitmap can set nulls."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind) or types.is_boolean(kind))
 
@@ -241,7 +241,7 @@ def _with_gaps(
     present: Validity | None,
     valid: Validity | None,
 ) -> pa.ListArray:
-    """:func:`exploded` where some rows have no element."""
+    """:func:`exploded` for columns in which some rows have no element."""
     counts = np.maximum(lengths, 1)
     ends = np.cumsum(counts)
     gaps = (ends - counts)[lengths == 0]
@@ -302,7 +302,7 @@ def _fields(fields: list[pa.Field]) -> str:
 
 
 BLOB: Final = pa.list_(pa.field("item", pa.uint8(), nullable=False))
-"""The type of a blob: bytes, none of them null."""
+"""The type of a blob: bytes that cannot be null."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -329,7 +329,7 @@ def blobs(values: pa.Array) -> pa.ListArray:
 
 
 def bytes_of(values: pa.ListArray) -> tuple[Bytes, Offsets]:
-    """The bytes of blobs, one after the other, and where each begins (int32; one more than there are blobs)."""
+    """The joined bytes of all blobs, and the blobs' offsets (int32; one more than there are blobs)."""
     child = values.values
     data = child.buffers()[1]
     if data is None:

@@ -37,11 +37,11 @@ from .selector import (
 )
 
 OutputMode = Literal["drop_unmatched", "forward_unmatched", "forward_all"]
-"""Keep only what lenses make; also the columns that no lens reads; or all original columns."""
+"""Keep only the lenses' output, or also the columns that no lens reads, or also all original columns."""
 
 
 def checked_mode(text: str) -> OutputMode:
-    """The mode called ``text``. Raises ``ValueError`` with the modes there are."""
+    """Return ``text`` as a mode. Raises ``ValueError``, which lists the modes."""
     check_argument("output_mode", text, str)
     if text not in get_args(OutputMode):
         raise ValueError(
@@ -59,14 +59,14 @@ TIMELINE_TYPES = MappingProxyType(
         "timestamp": TimelineKind.TIMESTAMP,
     }
 )
-"""The words for the kinds of timeline, whose times are always in ns."""
+"""The names of the kinds of timeline. Times are always in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentOutput:
     """A component column and the selector of its values.
 
-    ``required``: a selector without result is an error. ``nullable``: the column's type allows null instances.
+    ``required``: a selector without a result is an error. ``nullable``: the column's type allows null instances.
     """
 
     descriptor: ComponentDescriptor
@@ -113,7 +113,7 @@ class SpreadOutput:
     pipeline: SelectorPipeline
 
     def descriptor(self, field: str) -> ComponentDescriptor:
-        """The component that a field becomes."""
+        """The component for a field."""
         return ComponentDescriptor(f"{self.prefix}{field}", self.archetype)
 
     def describe(self) -> str:
@@ -123,14 +123,14 @@ class SpreadOutput:
 
 @dataclass(frozen=True, slots=True)
 class ConstantOutput:
-    """A constant for all rows: one row of a static chunk beside those that the lens makes."""
+    """A constant for all rows: the row of a static chunk next to the lens's other chunks."""
 
     descriptor: ComponentDescriptor
     instances: pa.Array
 
     @classmethod
     def of(cls, descriptor: ComponentDescriptor, instances: pa.Array | Iterable[Any]) -> ConstantOutput:
-        """The instances as an array; without a type of their own, of the type that Arrow infers."""
+        """Return the output. Instances that are not an Arrow array get the type that Arrow infers."""
         return cls(descriptor, instances if isinstance(instances, pa.Array) else pa.array(list(instances)))
 
     @property
@@ -230,8 +230,8 @@ class DeriveLens:
 
         Values keep the selector's type, or are cast to the Arrow type ``cast_to``. ``"auto"`` is Rerun's type for the
         component type of the descriptor. A value that does not fit is an error. If the input has no such field, no
-        column is made; with ``required``, this is an error. Without ``nullable``, the type of the column excludes null
-        instances, and a null instance is an error.
+        column is made, or, with ``required``, an error is raised. Without ``nullable``, the type of the column excludes
+        null instances, and a null instance is an error.
         """
         descriptor, pipeline = descriptor_of(component), pipeline_of(selector)
         if cast_to is not None:
@@ -401,7 +401,7 @@ def _several(selectors: Selector | str | Iterable[Selector | str]) -> tuple[Sele
 
 
 def _field_query(path: str) -> str:
-    """The query of a field that is named without its dot, ``pose.x``; a query stays as it is.
+    """The query of a field that is named without a leading dot (``pose.x``); a query stays as it is.
 
     >>> _field_query("pose.x"), _field_query(".pose.x"), _field_query('"text" | .')
     ('.pose.x', '.pose.x', '"text" | .')
@@ -411,7 +411,7 @@ def _field_query(path: str) -> str:
 
 
 def _axis_angles(rotations: pa.FixedSizeListArray) -> pa.StructArray:
-    """Rotations about an axis, from lists of four float32: the axis and the angle in radians. A null one stays null."""
+    """Rotations about an axis, from lists of four float32: the axis and the angle in radians. Null lists stay null."""
     numbers = rotations.fill_null([0.0] * 4) if rotations.null_count else rotations
     flat = numbers.flatten().to_numpy().reshape(-1, 4)
     axis = arrays.fixed_lists(pa.array(flat[:, :3].reshape(-1)), 3)
@@ -422,9 +422,9 @@ def _axis_angles(rotations: pa.FixedSizeListArray) -> pa.StructArray:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A selector's place in the table of its input, and its text.
+    """A selector's slot in its input's table, and its text.
 
-    ``required``: giving nothing is an error. ``nullable``: whether values may be null, by the column's type.
+    ``required``: a selector without a result is an error. ``nullable``: whether the column's type allows null values.
     """
 
     slot: int
@@ -444,7 +444,7 @@ class CompiledMutate:
 
 @dataclass(frozen=True, slots=True)
 class CompiledDerive:
-    """A derive lens; ``entity`` None: the input's own, or ``child`` below it."""
+    """A derive lens. Without ``entity``, the outputs are at the input's entity, or at ``child`` below it."""
 
     component: str
     entity: str | None
@@ -510,7 +510,7 @@ def check_lenses(lenses: tuple[Lens, ...]) -> None:
 
 
 def compile_lenses(lenses: tuple[Lens, ...]) -> CompiledLenses:
-    """Ready to be applied. Raises ``ValueError`` as :func:`check_lenses` does."""
+    """Compile lenses for use on chunks. Raises ``ValueError`` like :func:`check_lenses`."""
     check_lenses(lenses)
     tables: dict[str, SelectorTable] = {}
     mutates, derives = [], []
@@ -552,8 +552,8 @@ Rows = npt.NDArray[np.bool_]
 class LensOutput:
     """A chunk made by lenses, or None, and the errors that occurred.
 
-    If ``constant``, it has the constant values of a lens, and is the same for every input chunk. ``remarks`` are the
-    reports of lenses, with numbers of rows.
+    If ``constant``, the chunk has the constant values of a lens and is the same for every input chunk. ``remarks`` are
+    the lenses' reports, each with its number of rows.
     """
 
     chunk: Chunk | None
@@ -564,7 +564,7 @@ class LensOutput:
 
 @dataclass(slots=True)
 class ChunkWork:
-    """A chunk, and what selectors gave on its columns so far."""
+    """A chunk, and the results of selectors on its columns so far."""
 
     chunk: Chunk
     lenses: CompiledLenses
@@ -577,7 +577,7 @@ class ChunkWork:
 
     @property
     def data(self) -> ChunkData:
-        """The columns of the chunk, or of those of its rows that a lens is for."""
+        """The columns of the chunk, with all rows or only those that a lens applies to."""
         return self.chunk.data if self._data is None else self._data
 
     def column(self, lens: CompiledMutate | CompiledDerive, selected: Selected, what: str) -> pa.ListArray | None:
@@ -595,8 +595,9 @@ class ChunkWork:
             raise self.error(message, lens, selected) from error
 
     def timeline(self, lens: CompiledDerive, name: str, kind: TimelineKind, selected: Selected) -> Timeline | None:
-        """Return the timeline of a selector, the same object for all lenses, or None unless it has one int64 a row."""
-        # Without lists around the times, 15 % less on IMUs in chunks of 1,000 rows; benchmarks/bench_convert.py.
+        """Return a selector's timeline, the same object for all lenses; None unless there is one int64 per row."""
+        # Times without lists around them take 15 % less time (IMUs in chunks of 1,000 rows;
+        # benchmarks/bench_convert.py).
         key = (lens.component, selected.slot, name, kind)
         if key not in self._timelines:
             times = self._one_each(lens, selected)
@@ -613,9 +614,9 @@ class ChunkWork:
             return None
 
     def part(self, lens: CompiledDerive) -> ChunkWork | None:
-        """Return the rows of the lens as work of their own, or None if it is for no row.
+        """Return the rows that the lens applies to as separate work, or None if there are none.
 
-        Raises :class:`LensError` if its condition fails, or is not one bool a row.
+        Raises :class:`LensError` if the lens's condition fails or does not give one bool per row.
         """
         rows = self.rows_of(lens)
         if rows is None or rows.all():
@@ -628,7 +629,7 @@ class ChunkWork:
         return self._parts[key]
 
     def rows_of(self, lens: CompiledDerive) -> Rows | None:
-        """Return the rows that the lens is for, one bool a row; None: all. Raises as :meth:`part` does."""
+        """Return a mask of the rows that the lens applies to, or None for all rows. Raises like :meth:`part`."""
         if lens.condition is None:
             return None
         key = (lens.component, lens.condition.slot)
@@ -637,7 +638,7 @@ class ChunkWork:
         return self._rows[key]
 
     def remarks(self, lens: CompiledDerive) -> tuple[tuple[int, str], ...]:
-        """Return the numbers of rows that a lens has remarks about, with these. Raises as :meth:`part` does."""
+        """Return the remarks of a lens, each after its number of rows. Raises like :meth:`part`."""
         counts = [(int(self._condition(lens, selected).sum()), text) for selected, text in lens.remarks]
         return tuple(remark for remark in counts if remark[0])
 
@@ -682,7 +683,7 @@ class ChunkWork:
 
 
 def joined(errors: tuple[LensError, ...], prefix: str = "") -> LensError:
-    """One error for several: their messages in one line, below it where each was, the first one's place."""
+    """Join errors to one with the first error's place. Its message has all messages in one line, then all places."""
     first = errors[0]
     lines = [prefix + "; ".join(e.message for e in errors)]
     for error in errors:

@@ -1,4 +1,4 @@
-"""Lenses as one step of a pipeline, and the chunks that they make of one."""
+"""Lenses as one step of a pipeline, and the chunks that they make from one chunk."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _log = logging.getLogger(__name__)
 class Assignment:
     """The work on one chunk.
 
-    ``consumed`` are the inputs of derive lenses that no mutate lens keeps; ``errors`` the lenses left out because an
-    earlier one writes the same column.
+    ``consumed`` are the derive lenses' inputs that no mutate lens keeps; ``errors`` are for lenses that are left out
+    because an earlier one writes the same column.
     """
 
     mutates: list[CompiledMutate] = field(default_factory=list)
@@ -143,9 +143,9 @@ def own_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> Len
 
 
 def stored_output(work: ChunkWork, assignment: Assignment, mode: OutputMode) -> LensOutput | None:
-    """Return what :func:`own_output` does, made where the other columns are stored; None if they must be decoded.
+    """Return the output of :func:`own_output` without decoding the other columns, or None if they must be decoded.
 
-    Chunks of 1,000 scalars take half of the time then (``benchmarks/table.py``, row "RRD lens").
+    This halves the time for chunks of 1,000 scalars (``benchmarks/table.py``, row "RRD lens").
     """
     mutates = assignment.mutates
     if not mutates or assignment.merges or assignment.derived or assignment.errors:
@@ -179,7 +179,7 @@ def _forwarded(data: ChunkData, assignment: Assignment, mode: OutputMode) -> dic
 
 
 def _left_over(work: ChunkWork, assignment: Assignment) -> dict[str, Rows]:
-    """Return the columns consumed by lenses for some rows only, with the rows of no lens."""
+    """Return the columns that lenses consume only in some rows, each with a mask of the rows that no lens reads."""
     covered: dict[str, Rows | None] = {}
     for lens in assignment.derived + assignment.merges:
         if lens.component not in assignment.consumed or covered.get(lens.component, True) is None:
@@ -194,7 +194,7 @@ def _left_over(work: ChunkWork, assignment: Assignment) -> dict[str, Rows]:
 
 
 def _only_rows(data: ChunkData, left: dict[str, Rows]) -> Chunk:
-    """The columns with the rows that at least one of them still needs."""
+    """The columns in ``left``, with the rows that at least one of them still needs."""
     needed = np.flatnonzero(np.logical_or.reduce(list(left.values())))
     columns = tuple(_masked(data, name, rows) for name, rows in left.items())
     return Chunk.from_data(data.with_components(columns).take(needed))
@@ -245,9 +245,9 @@ def _component(
 
 
 def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Component]:
-    """The fields of the structs in ``column`` (one per row) as components, those that hold anything.
+    """The fields of the structs in ``column`` (one per row) as components, without fields that are null in all rows.
 
-    Raises :class:`~chunkmill.engine.errors.SelectorError` where a row is not exactly one struct.
+    Raises :class:`~chunkmill.engine.errors.SelectorError` if a row is not exactly one struct.
     """
     if not pa.types.is_struct(column.type.value_type) or not arrays.is_one_a_row(column):
         raise SelectorError(f"components '{spread.prefix}*' need one struct per row, got {type_name(column.type)}")
@@ -257,7 +257,7 @@ def _spread_components(spread: SpreadOutput, column: pa.ListArray) -> list[Compo
 
 
 def _rows(values: pa.Array) -> pa.ListArray:
-    """Return each row's instances: the elements of a list, or the single other value."""
+    """Return each row's instances: the elements of a list; any other value is one instance."""
     if pa.types.is_list(values.type):
         elements, offsets = arrays.grouped(values, hidden=False)
         return arrays.list_array(elements, offsets, arrays.validity_of(values))
@@ -265,7 +265,7 @@ def _rows(values: pa.Array) -> pa.ListArray:
 
 
 def derived_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
-    """The chunk of one lens, its rows in the order of their times, under new ids; nothing where nothing is selected."""
+    """Return the chunk of one lens: rows in time order, with new ids. There is no chunk if nothing is selected."""
     try:
         part = work.part(lens)
     except LensError as error:
@@ -276,7 +276,7 @@ def derived_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
 
 
 def constant_output(work: ChunkWork, lens: CompiledDerive) -> LensOutput:
-    """The static chunk of what is the same for all rows of a lens."""
+    """The static chunk with a lens's constant values."""
     columns = [(constant.descriptor, constant.column) for constant in lens.constants]
     return LensOutput(Chunk.build(lens.target(work.data.entity_path), {}, columns), constant=True)
 
@@ -314,7 +314,7 @@ class _Derived:
         return LensOutput(self.chunk(components, lines, rows), tuple(self.errors), remarks=remarks)
 
     def nothing(self) -> list[LensError]:
-        """Return the error for a chunk without columns; empty if it would have had no times either."""
+        """Return the error for a chunk without columns, or nothing if it would also have no times."""
         timeless = self.lens.static or not (self.work.data.timelines or self.lens.timelines)
         if not self.lens.outputs or self.lens.spreads or (timeless and not self.lens.scatter):
             return []
@@ -427,10 +427,10 @@ class _Scattered(_Derived):
 
 
 OnError = Literal["raise", "skip", "quarantine"]
-"""The ways to treat a chunk that a lens fails on: end the run, leave it out, or hand it over and leave it out."""
+"""The ways to treat a chunk that a lens fails on: end the run, drop it, or hand it over and drop it."""
 
 Quarantine = Callable[[Chunk, LensError], None]
-"""Takes a chunk that failed, and why."""
+"""Takes a chunk that failed, and its error."""
 
 
 class ContentPredicate(Protocol):
@@ -559,7 +559,7 @@ class LensSet(Operator):
                 yield constant_output(work, lens)
 
     def _assignment(self, components: set[str], chunk: Chunk) -> Assignment:
-        """The work on a chunk, which is the same for all with the same components, unless there are errors in it."""
+        """The work on a chunk. Chunks with the same components share it, unless it has errors."""
         key = frozenset(components)
         assignment = self._assignments.get(key)
         if assignment is None:
@@ -612,7 +612,7 @@ def _on_error(text: str, quarantine: Quarantine | None) -> OnError:
 
 
 def apply_lenses(chunk: Chunk, lenses: Iterable[Lens] | Lens, output_mode: str = "forward_unmatched") -> list[Chunk]:
-    """Return the output chunks of lenses, and the columns that no lens consumed; see :class:`LensSet`.
+    """Return the lenses' output chunks, with the columns that no lens consumed; see :class:`LensSet`.
 
     If no lens matches, the result is the chunk itself.
 

@@ -32,9 +32,9 @@ _DENOMINATORS: Final = np.array([e.row_factor.denominator for e in IMAGE_ENCODIN
 
 
 def image_rows(data: pa.ListArray, widths: Ints, heights: Ints, steps: Ints, codes: Ints) -> RowLayout:
-    """Return the rows of images in pixels by their encodings' codes, all known.
+    """Return the rows of images of raw pixels; ``codes`` are for their encodings, which must be known.
 
-    Rows are ``steps`` bytes apart; if that is 0, the data consists of the image's number of rows.
+    Rows are ``steps`` bytes apart. If a step is 0, all rows share the image's data equally.
     """
     rows = -(-np.minimum(heights.astype(np.int64), _MOST) * _NUMERATORS[codes] // _DENOMINATORS[codes])
     row_bytes = np.minimum(widths.astype(np.int64), _MOST) * _PIXEL_BYTES[codes]
@@ -49,13 +49,13 @@ def cloud_rows(data: pa.ListArray, widths: Ints, heights: Ints, point_steps: Int
 
 
 def element_bytes(codes: Ints) -> Ints:
-    """Return the bytes of one number of images by their encodings' codes, int64; 1 for those in YUV."""
+    """Return the bytes of one number for each encoding's code, int64; 1 for YUV."""
     sizes: Ints = _ELEMENT_BYTES[codes]
     return sizes
 
 
 _MOST: Final = 2**31
-"""More bytes, or rows, than data in memory can have; the product of two such numbers is an int64."""
+"""More bytes or rows than data in memory can have. The product of two such numbers fits an int64."""
 
 
 DATA_ENDS_EARLY: Final = "have data that ends before the last row; the existing values are kept"
@@ -67,10 +67,10 @@ DATA_GOES_ON: Final = "have data after the last row, which is left out"
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The rows of packed data, int64: their number, the bytes of each, the distance from row to row, all bytes.
+    """The rows of each blob of packed data: bytes of a row, rows, distance between row starts, bytes in all (int64).
 
-    One of each for each blob. A distance that contradicts the data is not used: one below the bytes of a row, and any
-    if the data has exactly the bytes of all rows, as some writers forget to update it.
+    A distance that contradicts the data is not used: a distance below the bytes of a row, and any distance if the data
+    has exactly the bytes of all rows, as some writers do not update it.
     """
 
     row_bytes: Ints
@@ -80,7 +80,7 @@ class RowLayout:
 
     @classmethod
     def of(cls, data: pa.ListArray, row_bytes: Ints, rows: Ints, steps: Ints) -> RowLayout:
-        """Return the layout of ``data`` by the fields of its messages. A step of 0 is no step."""
+        """Return the layout of ``data`` by the fields of its messages. A step of 0 means no padding."""
         row_bytes, rows, steps = (np.minimum(n.astype(np.int64), _MOST) for n in (row_bytes, rows, steps))
         lengths = _lengths(data)
         padded = (steps > row_bytes) & (lengths != row_bytes * rows)
@@ -88,29 +88,29 @@ class RowLayout:
 
     @property
     def short(self) -> Flags:
-        """Return a mask of the rows whose data ends before their last row does; its padding may be missing."""
+        """Return a mask of the blobs that end before their last row does; the row's padding may be missing."""
         filled = self.row_bytes * self.rows > 0
         flags: Flags = filled & (self.lengths < self.strides * (self.rows - 1) + self.row_bytes)
         return flags
 
     @property
     def long(self) -> Flags:
-        """Return a mask of the rows whose data goes on after the last row and its padding."""
+        """Return a mask of the blobs that continue after their last row and its padding."""
         filled = self.row_bytes * self.rows > 0
         flags: Flags = self.lengths > np.where(filled, self.strides * self.rows, 0)
         return flags
 
     def packed(self, data: pa.ListArray) -> pa.ListArray:
-        """Return the data without the padding of rows and without bytes behind the last one.
+        """Return the data without padding and without bytes after the last row.
 
-        It is the same array if there are neither. Data that ends early stays as short as it is.
+        It is the same array if there are neither. Data that ends early stays short.
         """
         row_bytes, rows, strides, lengths = self.row_bytes, self.rows, self.strides, self.lengths
         if not ((strides > row_bytes) & (rows > 0)).any() and not (lengths > row_bytes * rows).any():
             return data
         content, offsets = bytes_of(data)
-        # Blobs alike are cut as one array: a fifth of the time of one by one (50 of 640 x 480: 8 ms, not 34), and the
-        # converting of camera topics is guarded by benchmarks/bench_convert.py.
+        # Blobs of equal layout are cut as one array, in a fifth of the time (50 of 640 x 480: 8 ms, not 34).
+        # benchmarks/bench_convert.py guards the conversion of camera topics.
         layouts = np.stack([lengths, row_bytes, rows, strides])
         if len(offsets) > 1 and (layouts == layouts[:, :1]).all():
             length, *layout = layouts[:, 0].tolist()
@@ -126,9 +126,9 @@ class RowLayout:
 
 
 def little_endian(data: pa.ListArray, element_sizes: Ints, big_endian: Flags) -> pa.ListArray:
-    """Return blobs of numbers of ``element_sizes`` bytes in little-endian order; the same array where all are.
+    """Return blobs in little-endian order, with numbers of ``element_sizes`` bytes; the same array if all already are.
 
-    Bytes behind the last whole number stay as they are.
+    Bytes after the last whole number stay as they are.
     """
     swapped = np.flatnonzero(big_endian & (element_sizes > 1))
     if not len(swapped):
@@ -149,7 +149,7 @@ def _lengths(data: pa.ListArray) -> Ints:
 
 
 def _narrowed(images: Bytes, row_bytes: int, rows: int, stride: int) -> Bytes:
-    """The bytes of rows, of blobs of equal size, one blob a row."""
+    """Return the bytes without padding, for blobs of equal size, one blob per row."""
     count, length = images.shape
     if stride <= row_bytes:
         return images[:, : row_bytes * rows]
@@ -167,14 +167,14 @@ def _offsets(sizes: Ints) -> Ints:
 
 
 _IMAGE_PLANE: Final = "_image_plane"
-"""The suffix from the name of a camera's frame to the name of its images' frame."""
+"""The suffix that turns the name of a camera's frame into that of its images' frame."""
 
 MATRIX: Final = 9
-"""The numbers of a camera's matrix."""
+"""The number of elements of a camera's matrix."""
 
 
 def image_plane(frames: pa.Array) -> pa.Array:
-    """The frames of images, by the frames (string) of their cameras; a camera without one has none for its images.
+    """The frames of images, from their cameras' frames (string); an empty frame stays empty.
 
     >>> image_plane(pa.array(["camera", ""])).to_pylist()
     ['camera_image_plane', '']
@@ -184,7 +184,7 @@ def image_plane(frames: pa.Array) -> pa.Array:
 
 
 def projections_of(numbers: npt.NDArray[Any]) -> pa.FixedSizeListArray:
-    """Matrices of cameras as Rerun's projections, float32 by column, from their numbers row by row."""
+    """Camera matrices, given row by row, as Rerun's projections: float32, column by column."""
     with np.errstate(over="ignore"):
         by_column = numbers.astype(np.float32).reshape(-1, 3, 3).swapaxes(1, 2)
     return fixed_lists(pa.array(by_column.reshape(-1)), MATRIX)
@@ -206,7 +206,7 @@ class PackedField(NamedTuple):
 
 
 class PointLayout(NamedTuple):
-    """The fields of a point, and how many bytes are between points."""
+    """The fields of a point, and the bytes from one point to the next."""
 
     fields: tuple[PackedField, ...]
     step: int
@@ -217,7 +217,7 @@ class PointLayout(NamedTuple):
         return next((f for f in self.fields if f.name == name), None)
 
     def has(self, names: Iterable[str]) -> bool:
-        """Return whether all of these fields are there."""
+        """Return whether the layout has all of these fields."""
         return all(self.field(name) is not None for name in names)
 
 
@@ -230,10 +230,10 @@ class CloudGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldTable:
-    """The fields of each cloud, and how long its points are, as messages say it.
+    """The fields of each cloud and the length of its points, from its message.
 
-    ``fields`` is a list a cloud of structs with fields ``name``, ``offset`` (bytes) and ``code`` (one of ``types``);
-    ``steps`` and ``big_endian`` have one value a cloud.
+    ``fields`` has, for each cloud, a list of structs with fields ``name``, ``offset`` (bytes) and ``code`` (one of
+    ``types``); ``steps`` and ``big_endian`` have one value per cloud.
     """
 
     fields: pa.ListArray
@@ -259,7 +259,7 @@ class FieldTable:
         return [CloudGroup(self._layout(int(clouds[0])), clouds) for clouds in alike]
 
     def _apart(self, clouds: Ints, count: int) -> list[Ints]:
-        """Clouds of ``count`` fields each, by what their fields, steps and byte orders are."""
+        """Group clouds, of ``count`` fields each, by their fields, steps and byte orders."""
         if len(clouds) == 1:
             return [clouds]
         parts = [self.steps[clouds][:, None].astype(np.int64)]
@@ -294,14 +294,12 @@ class FieldTable:
 
 
 class PackedPoints:
-    """Clouds with their fields as columns: one list of numbers, or of vectors, a cloud.
+    """Clouds with their fields as columns: one list of numbers, or of vectors, for each cloud.
 
-    ``data`` are blobs, one a cloud, ``groups`` the layouts of those to look at: the others are null in all columns.
-    Bytes behind the last whole point are no point, and points of no bytes are none.
-
-    Clouds of equal layout are taken apart together, by one strided view a field. That takes a quarter of the time of
-    cloud by cloud (40 of 8,192 points: 4 ms, not 15), and the view saves half of it where clouds are one behind the
-    other; the type ``point_cloud2`` of ``benchmarks/bench_types.py`` guards both.
+    ``data`` has one blob per cloud. Clouds that are not in ``groups`` are null in all columns. Bytes after the last
+    whole point are ignored, and points without bytes do not count. One strided view per field reads all clouds of
+    equal layout. That takes a quarter of the time of one cloud at a time (40 of 8,192 points: 4 ms, not 15), and the
+    view halves the time for consecutive clouds; the type ``point_cloud2`` of ``benchmarks/bench_types.py`` guards both.
     """
 
     def __init__(self, data: pa.ListArray, groups: Sequence[CloudGroup]) -> None:
@@ -310,9 +308,9 @@ class PackedPoints:
         self._groups = [_Group(group.layout, group.clouds, content, offsets) for group in groups if group.layout]
 
     def numbers(self, name: str) -> pa.ListArray:
-        """A field's numbers, in the type that they have; null for clouds without it.
+        """A field's numbers, in the field's type; null for clouds without the field.
 
-        Where clouds differ in its type, in the smallest one that holds them all. Raises ``KeyError`` where no cloud
+        If clouds differ in the type, it is the smallest type that holds all numbers. Raises ``KeyError`` if no cloud
         has the field.
         """
         kinds = [np.dtype(f.kind) for group in self._groups if (f := group.layout.field(name)) is not None]
@@ -321,7 +319,7 @@ class PackedPoints:
         return self._column((name,), reduce(np.promote_types, kinds))
 
     def vectors(self, names: Sequence[str]) -> pa.ListArray:
-        """Fields together as vectors of float32; null for clouds without one of them."""
+        """Fields joined to vectors of float32; null for clouds that lack one of them."""
         return self._column(tuple(names), np.dtype("f4"))
 
     def _column(self, names: tuple[str, ...], kind: np.dtype[Any]) -> pa.ListArray:
@@ -332,7 +330,7 @@ class PackedPoints:
             valid[group.clouds] = True
             starts[group.clouds + 1] = group.sizes
         np.cumsum(starts, out=starts)
-        # From Arrow's pool, which does not give memory back to the system between one chunk and the next.
+        # From Arrow's pool, which keeps its memory between chunks.
         memory = pa.allocate_buffer(int(starts[-1]) * len(names) * kind.itemsize)
         out = np.frombuffer(memory, kind).reshape(int(starts[-1]), len(names))
         for group in groups:
@@ -363,7 +361,7 @@ class _Group:
 
     @property
     def _points(self) -> Bytes:
-        """Return one point a row: a view if the clouds are consecutive."""
+        """Return the points, one per row: a view if the clouds are consecutive."""
         if self._found is None:
             step, starts = self.layout.step, self._starts
             if (starts[:-1] + self.sizes[:-1] * step == starts[1:]).all():
@@ -375,17 +373,17 @@ class _Group:
         return self._found
 
     def copy_to(self, out: npt.NDArray[Any], names: Sequence[str]) -> None:
-        """Write the named fields, one a column, converted to the type of ``out``."""
+        """Write the named fields, one per column, converted to the type of ``out``."""
         if self.total == 0:
             return
         order = ">" if self.layout.big_endian else "<"
         fields = [(f.offset, np.dtype(order + f.kind)) for n in names if (f := self.layout.field(n)) is not None]
-        with np.errstate(over="ignore", invalid="ignore"):  # one by one: numpy is slow at rows of few numbers
+        with np.errstate(over="ignore", invalid="ignore"):  # field by field: numpy is slow at rows of few numbers
             for column, (offset, kind) in enumerate(fields):
                 out[:, column] = self._points[:, offset : offset + kind.itemsize].view(kind)[:, 0]
 
 
 def _ranges(starts: Ints, counts: Ints, step: int = 1) -> Ints:
-    """``starts[i]``, ``starts[i] + step``, … for each ``i``, ``counts[i]`` of them."""
+    """For each ``i``, ``counts[i]`` numbers: ``starts[i]``, ``starts[i] + step``, …."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before * step, counts) + np.arange(int(counts.sum()), dtype=np.int64) * step

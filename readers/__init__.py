@@ -1,6 +1,6 @@
 """Readers: recordings as streams of chunks.
 
-The names below are loaded when they are first used, so that a program that reads one format does not load the others.
+Names are loaded when they are first used, so that a program that reads one format does not load the others.
 """
 
 from ..engine.lazy_names import lazy_names

@@ -1,9 +1,9 @@
-"""The registry of formats: one row each. Everything else about formats is made of these rows.
+"""The registry of formats, with one row per format. Everything else about formats is derived from these rows.
 
-A row has the names and first bytes of files, and the class over one file. The fields of that class are the options.
-The rows make the options of ``chunkmill convert`` and ``ingest``, of Spark's data sources and of :class:`Ingest`. They
-also say which files are searched for in folders, and what ``chunkmill inspect`` shows. :func:`register` adds a row, and
-so does each entry point of the group ``chunkmill.readers`` in an installed package.
+A row has the names and first bytes of files, and the class for one file. The fields of that class are the options. The
+rows make the options of ``chunkmill convert`` and ``ingest``, of Spark's data sources and of :class:`Ingest`. They also
+say which files are searched for in folders, and what ``chunkmill inspect`` shows. :func:`register` adds a row, and so
+does each entry point of the group ``chunkmill.readers`` in an installed package.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Format:
         return self.file.episodes is not RecordingFile.episodes
 
     def open(self, path: Location, given: Mapping[str, Any] | None = None) -> RecordingFile:
-        """Open one file of the format, with those of the ``given`` options that the format has."""
+        """Open one file of the format; ``given`` options of other formats are ignored."""
         own = {o.name: given[o.name] for o in self.options if o.name in given} if given else {}
         return self.file(path, **own)
 
@@ -96,7 +96,7 @@ _installed: set[EntryPoint] = set()
 
 
 class _Formats(Mapping[str, Format]):
-    """The rows, with those of installed packages."""
+    """The rows, including those of installed packages."""
 
     def __getitem__(self, name: str) -> Format:
         return self._all()[name]
@@ -122,21 +122,21 @@ def register(row: Format) -> None:
     The code of its class is sent to Spark's workers. Call this when a program starts: running Spark sessions and tasks
     do not see new formats. Raises ``UsageError`` if the name, a suffix or an option belongs to another format.
     """
-    if FORMATS.get(row.name) is row:  # by its entry point
+    if FORMATS.get(row.name) is row:  # added by its entry point
         return
     for other in FORMATS.values():
         _check_apart(row, other)
     if row.file.__module__.partition(".")[0] != _OURS and row.file.__module__ in sys.modules:
-        from ..engine.execution import send_by_value  # the help of the command line needs none of it
+        from ..engine.execution import send_by_value  # not loaded for the command line's help
 
         send_by_value(sys.modules[row.file.__module__])
     _add(row)
 
 
 def _load_installed() -> None:
-    """Add the formats of installed packages. One that cannot be added is left out with a ``ReadWarning``.
+    """Add the formats of installed packages. A format that cannot be added is left out with a ``ReadWarning``.
 
-    This happens when the registry is first looked at, not when it is imported: a package's own module imports it.
+    This happens when the registry is first used and not when it is imported, as a package's own module imports it.
     """
     for point in _entry_points():
         if point in _installed:
@@ -225,7 +225,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def suffix_of(name: str) -> str:
-    """Return the suffix of a recording's file name, as it is written there, or "" for any other name."""
+    """Return the suffix of a recording's file name with its upper and lower case, or "" for any other name."""
     _load_installed()
     lower = name.lower()
     size = max((len(suffix) for suffix in _of_suffix if lower.endswith(suffix)), default=0)
@@ -238,7 +238,7 @@ def format_of_name(name: str) -> Format | None:
 
 
 def is_rrd(name: str) -> bool:
-    """Return True if the name of a file is that of an RRD."""
+    """Return True if a file name is the name of an RRD."""
     return format_of_name(name) is RRD
 
 
@@ -258,7 +258,7 @@ def stem_of(name: str) -> str:
 
 
 def dataset_format(folder: Location) -> Format | None:
-    """The format of a folder that is one input, or None for a folder of files."""
+    """The format of a folder that is one input, or None for any other folder."""
     return next((row for row in FORMATS.values() if row.is_dataset(folder)), None)
 
 
@@ -332,7 +332,7 @@ for _row in (
         "an MCAP",
         McapRecording,
         (".mcap", ".mcap.lz4", ".mcap.zst", ".mcap.zstd"),
-        # Its own, and those of Zstandard and LZ4, with which a whole MCAP may be compressed.
+        # Its own magic, and those of Zstandard and LZ4, as a whole MCAP may be compressed.
         (b"\x89MCAP", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"),
     ),
     RRD,

@@ -1,4 +1,4 @@
-"""The report on a file that ``chunkmill inspect`` shows, as plain data; and one made of the headers of chunks."""
+"""The report on a file that ``chunkmill inspect`` shows, as plain data; also a report on a store from chunk headers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EntitySummary:
     """One entity, or one topic of an MCAP. ``None`` means unknown without reading the whole file.
 
     ``rate`` is in messages (or rows) per second, ``largest_gap`` in ns. If the times within chunks are not known,
-    ``gap_at_least`` is a lower bound, from the headers of chunks.
+    ``gap_at_least`` is a lower bound from the chunk headers.
     """
 
     path: str
@@ -152,19 +152,19 @@ class FileReport:
 
 
 class Orders:
-    """Collects the times of one recording's chunks, in the order in which they come."""
+    """Collects the times of one recording's chunks, in arrival order."""
 
     def __init__(self) -> None:
         self._entities: dict[str, _EntityOrder] = {}
         self._rows = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Take in a chunk."""
+        """Add a chunk."""
         if not chunk.is_static:
             self.add_times(chunk.entity_path, {line.name: line.ticks for line in chunk.data.timelines})
 
     def add_times(self, path: str, times: Mapping[str, Ticks]) -> None:
-        """Take in the times of some rows of an entity, by timeline."""
+        """Add the times of some rows of an entity, by timeline."""
         rows = len(next(iter(times.values())))
         if rows:
             self._rows += rows
@@ -174,7 +174,7 @@ class Orders:
                 entity.parts = None
 
     def reports(self, recording_id: str | None) -> list[OrderReport]:
-        """The orders in which something is wrong, by entity."""
+        """Return the entities with faults in their row order."""
         reports = [self._entities[path].report(recording_id, path) for path in sorted(self._entities)]
         return [report for report in reports if not report.is_fine]
 
@@ -185,7 +185,7 @@ class _EntityOrder:
     late_chunks: dict[str, int] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
     parts: dict[tuple[str, ...], list[list[Ticks]]] | None = field(default_factory=dict)
-    """The times of all rows, by the timelines that these have."""
+    """The times of all rows, by the set of their timelines."""
 
     def add(self, times: Mapping[str, Ticks]) -> None:
         for name, ticks in times.items():
@@ -221,7 +221,7 @@ _TIMES = (TimelineKind.TIMESTAMP, TimelineKind.DURATION)
 def summarise_store(
     kind: str, application_id: str | None, recording_id: str | None, chunks: Iterable[tuple[ChunkHeader, int | None]]
 ) -> StoreReport:
-    """The report on one store from its chunk headers, each with its bytes in the file where they are known."""
+    """The report on one store from its chunk headers, each with its size in the file or None."""
     entities: dict[str, _EntitySums] = {}
     timelines: dict[str, TimelineReport] = {}
     for header, num_bytes in chunks:
@@ -282,10 +282,10 @@ class _EntitySums:
 
 
 def _timing(spans: list[tuple[int, int, int]]) -> tuple[float | None, int | None, int | None]:
-    """Return rows a second, the largest gap between rows, and, if that is unknown, the least that it can be.
+    """Return rows per second, the largest gap between rows and, if that is unknown, a lower bound for it.
 
-    Of a chunk of one or two rows all times are known; the rows of a larger one are at least as far apart as if they
-    were evenly so.
+    In a chunk of one or two rows, all times are known. In a larger chunk, the largest gap is at least that of evenly
+    spaced rows.
 
     >>> _timing([(0, 1_000_000_000, 2), (3_000_000_000, 4_000_000_000, 11)])
     (3.0, None, 2000000000)
@@ -344,6 +344,6 @@ def _entity(entity: EntitySummary) -> dict[str, Any]:
 
 
 def _renamed(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a dataclass by the keys of the JSON text."""
+    """A dataclass's values, by the keys of the JSON text."""
     keys = {"num_bytes": "bytes", "is_static": "static", "is_index": "index_candidate"}
     return {keys.get(key, key): value for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""MP4, QuickTime, Matroska and WebM files: each video track an entity, as samples or as the whole file."""
+"""MP4, QuickTime, Matroska and WebM files: each video track as an entity of samples, or the whole file as one."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _check_exists(place: Location) -> None:
 class Mp4Recording(FileSource):
     """A video file; its options are those of :class:`Mp4Reader`.
 
-    Guarantee: the tracks in the order of the file, and of each the chunks in the order of time; the same for every run,
-    but for samples that are encoded anew, whose bytes are those of the installed encoder.
+    Guarantee: tracks in file order, each with its chunks in time order; the same in every run, except for re-encoded
+    samples, whose bytes depend on the installed encoder.
     """
 
     mp4_mode: str = option(
@@ -85,7 +85,7 @@ class Mp4Recording(FileSource):
     b_frames: str = b_frames_option()
 
     def __post_init__(self) -> None:
-        """Raise ``UsageError`` for options that do not go together."""
+        """Raise ``UsageError`` for options that cannot be combined."""
         if self.mp4_mode == "asset" and not self.chunk_by_gop:
             raise UsageError('`chunk_by_gop=False` is only valid with `mode="stream"`')
         if self.mp4_mode == "asset" and (self.output_codec is not None or self.gop_size is not None):
@@ -108,10 +108,10 @@ class Mp4Recording(FileSource):
         return super().stream()
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (a file is one split)
-        """The chunks of each track.
+        """Yield the chunks of each track.
 
-        Raises ``ReadError`` with the offset, ``UnsupportedError`` where no track can be read, ``MissingExtraError``
-        without the extra ``video`` for a file that is not plain.
+        Raises ``ReadError`` with the offset, ``UnsupportedError`` if no track can be read, and ``MissingExtraError``
+        for a file that needs the extra ``video``.
         """
         from ..engine.storage.positional import open_positional
 
@@ -134,7 +134,7 @@ class Mp4Recording(FileSource):
             except UsageError:
                 if not refused:
                     raise
-                tracks = track  # the last was refused, and said not how many there are
+                tracks = track  # the last track was refused, and its error has no number of tracks
             else:
                 with opened:
                     tracks = opened.video_tracks
@@ -251,13 +251,13 @@ class Mp4TranscodeOptions:
 
 
 class Mp4Reader(FrameReader):
-    """Read chunks from an MP4, QuickTime (``.mov``), Matroska (``.mkv``) or WebM file, also a fragmented one.
+    """Read chunks from an MP4, QuickTime (``.mov``), Matroska (``.mkv``) or WebM file, which may be fragmented.
 
     With ``mode="stream"``, a video track becomes a ``VideoStream``: a static codec, one chunk per group of pictures
     (with ``chunk_by_gop=False``, per sample), and one true value per key frame. Nothing is decoded. H.264 and H.265 are
     in Annex B form with parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. The first track is at
-    ``entity_path``, the others at ``track_1`` … below it. With ``mode="asset"``, the file becomes an ``AssetVideo``,
-    and each frame of its first track a ``VideoFrameReference``.
+    ``entity_path``, the others are at ``track_1`` … below it. With ``mode="asset"``, the file becomes an
+    ``AssetVideo``, and each frame of its first track becomes a ``VideoFrameReference``.
 
     Times are nanoseconds since the start of the presentation, by the file's edit list. Earlier samples that are only
     needed for decoding have negative times. A ``ReadWarning`` reports a rotated video, and audio tracks, which are not

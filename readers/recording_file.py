@@ -1,9 +1,8 @@
-"""A format as a class over one file of it, whose fields are its options.
+"""A format as a class for one of its files; the fields of the class are the options.
 
-A :class:`RecordingFile` knows how a file becomes streams, and what ``chunkmill inspect`` shows of it; a
-:class:`FileSource` is one that reads the file itself. Each further field of such a dataclass, made by :func:`option`,
-is an option of the command line, of Spark's data source and of :class:`Ingest`. Little is imported here: the help of
-the command line is made of it.
+A :class:`RecordingFile` turns a file into streams, and makes the report of ``chunkmill inspect``. A :class:`FileSource`
+also reads the file itself. Each further field of such a dataclass, made by :func:`option`, is an option of the command
+line, of Spark's data source and of :class:`Ingest`. This module imports little, as the command line's help needs it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _METADATA = "chunkmill.option"
 
 _SMALL_BYTES = 512 * 2**20
-"""A local file of so many bytes is a frame by the time Spark has begun: 300 MB of a topic take 2.4 s (2 cores)."""
+"""A local file up to this size becomes a frame before Spark has started: 2.4 s for 300 MB of a topic (2 cores)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def option(
 
 
 def recover_option() -> Any:
-    """The option of formats of which a cut or damaged file can be recovered."""
+    """The option of formats that can recover a cut or damaged file."""
     return option(
         False,
         "Read the intact parts of a truncated or damaged MCAP, bag or RRD, and report the loss.",
@@ -117,7 +116,7 @@ def recover_option() -> Any:
 
 
 def b_frames_option() -> Any:
-    """The option of formats with video, which a ``VideoStream`` cannot hold in any order."""
+    """The option of formats with video, as a ``VideoStream`` cannot hold B-frames."""
     return option(
         "reencode",
         "How to handle videos with B-frames: re-encode them, or fail.",
@@ -172,7 +171,7 @@ class FrameReader(ABC):
         return self.values().to_pandas(contents, **choices)
 
     def _quick_executor(self) -> str | None:
-        """The executor that is quickest: this process for a local file, unless it is large or one is named."""
+        """The quickest executor: this process for a local file, unless the file is large or an executor is named."""
         path = getattr(self, "path", None)
         if "CHUNKMILL_EXECUTOR" in os.environ or not isinstance(path, Path):
             return None
@@ -213,7 +212,7 @@ class RecordingFile(FrameReader):
 
     @abstractmethod
     def stream(self) -> LazyChunkStream:
-        """A lazy stream of the chunks of the recording; of the first one if there are several. Raises ``ReadError``."""
+        """A lazy stream of the chunks of the recording, or of the first of several. Raises ``ReadError``."""
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
         """Return all recordings and blueprints in the file, each with its stream. The entry is None if it has no id."""
@@ -296,12 +295,12 @@ class RecordingFile(FrameReader):
         seen: set[str] = set()
         for here, folders, names in os.walk(self.path, followlinks=True) if isinstance(self.path, Path) else ():
             yield from (Path(here, name) for name in (*folders, *names))
-            real = {os.path.realpath(f"{here}/{name}"): name for name in folders}  # links may lead in a circle
+            real = {os.path.realpath(f"{here}/{name}"): name for name in folders}  # links may form a circle
             folders[:] = [real[place] for place in real.keys() - seen]
             seen |= real.keys()
 
     def given(self) -> dict[str, Any]:
-        """The options that differ from their defaults, by their names."""
+        """The options that differ from their defaults, by name."""
         values = ((o.name, getattr(self, o.name), o.default) for o in self.options())
         return {name: value for name, value, default in values if value != default}
 
@@ -355,7 +354,7 @@ def _options(kind: type[RecordingFile]) -> tuple[Option, ...]:
 
 @runtime_checkable
 class StreamingReader(Protocol):
-    """A reader of chunks, one after the other."""
+    """A reader of chunks in sequence."""
 
     def stream(self) -> LazyChunkStream:
         """A lazy stream over all chunks of this source. Nothing is read before the stream runs."""
@@ -364,7 +363,7 @@ class StreamingReader(Protocol):
 
 @runtime_checkable
 class IndexedReader(StreamingReader, Protocol):
-    """A reader of a format with an index. In addition to streaming, it can open single chunks on demand."""
+    """A reader of a format with an index. Besides streaming, it can open single chunks on demand."""
 
     def store(self) -> LazyStore:
         """A lazy store over this source. The index is read immediately, chunks on use."""

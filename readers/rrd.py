@@ -149,7 +149,7 @@ class RrdReader(FrameReader):
 
 
 def streams_of(path: Location) -> list[tuple[StoreEntry, LazyChunkStream]]:
-    """The recordings of a file, then its blueprints, each with its chunks: all share a footer that is parsed once."""
+    """Return a file's recordings, then its blueprints, each with its stream. All share a footer that is parsed once."""
     file = RrdFile(path)
     stores = file.stores()
     file.close()
@@ -158,18 +158,18 @@ def streams_of(path: Location) -> list[tuple[StoreEntry, LazyChunkStream]]:
 
 
 _MOST_SHOWN: Final = 3
-"""Recordings that a notebook shows one by one."""
+"""The maximum number of recordings that a notebook shows individually."""
 
 _PASSED_BYTES: Final = 256 * MIB
-"""Bytes that one task passes on in a tenth of a second; the start of a task takes some hundredths."""
+"""The bytes that one task passes on in a tenth of a second; starting a task takes some hundredths."""
 
 
 @dataclass(frozen=True, slots=True)
 class RrdSplit(Split):
-    """Chunks of a store: some rows of its chunk table, or all by scanning.
+    """Chunks of a store: some rows of its chunk table, or all chunks by a scan.
 
-    ``version`` is the file's version when it was divided; the file that is read must still have it.
-    ``held`` keeps the file open in the process that divided it. Chunks of a split with ``is_run`` are not decoded.
+    ``version`` is the file's version when it was divided, which it must still have when it is read. ``held`` keeps the
+    file open in the process that divided it. Chunks of a split with ``is_run`` are not decoded.
     """
 
     listed: ChunkTable | None
@@ -182,15 +182,15 @@ class RrdSplit(Split):
 class RrdSource(Source[RrdSplit]):
     """The chunks of one store of an RRD file.
 
-    Order: that of the file. Restart: each split can be read again by itself. With a footer a split is a run of
-    manifest entries, without one the whole file.
+    Order: that of the file. Restart: each split can be read again by itself. With a footer, a split is a run of
+    manifest entries; without a footer, it is the whole file.
     """
 
     path: str
     store: StoreEntry
     wanted: Callable[[str], bool] | None = None
     opened: RrdFile | None = field(default=None, compare=False, repr=False)
-    """The file as its stores were looked up, so that its footer is not read again: a fifth of a small frame's time."""
+    """The file from listing the stores, so that its footer is not read again; saves a fifth of a small frame's time."""
 
     has_runs = True
 
@@ -203,11 +203,11 @@ class RrdSource(Source[RrdSplit]):
         return [self.path]
 
     def narrowed(self, wanted: Callable[[str], bool]) -> RrdSource:
-        """The same store without the entities for which ``wanted`` is false: with a footer they are never read."""
+        """Return the source without entities for which ``wanted`` is false. With a footer, they are never read."""
         return replace(self, wanted=wanted)
 
     def splits(self) -> Sequence[RrdSplit]:
-        """Runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
+        """Return runs of manifest entries of about 64 MiB uncompressed, or one split for a file without a footer."""
         file = self._file()
         table = file.listing(self.store)
         if table is None:
@@ -218,14 +218,14 @@ class RrdSource(Source[RrdSplit]):
         return self._of_tables(table.runs(SPLIT_BYTES), file)
 
     def entities(self) -> list[str] | None:
-        """The entities of the store, by the footer; None without one."""
+        """The entities of the store, by the footer; None without a footer."""
         table = self._file().listing(self.store)
         return None if table is None else list(table.entity_codes[1])
 
     def columns(self) -> tuple[Schema, None] | None:
-        """Return the columns of chunks with times, by the footer. It does not say whether rows have several values.
+        """Return the columns of chunks with times, by the footer, which does not show whether rows have several values.
 
-        None without a footer, and if it does not say for each column which chunks have it.
+        Return None without a footer, or if it does not show for each column which chunks have it.
         """
         file = self._file()
         table = file.listing(self.store)
@@ -237,7 +237,7 @@ class RrdSource(Source[RrdSplit]):
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[RrdSplit] | None:
         """Return splits of the chunks to pass on, undecoded.
 
-        None if some chunk must be decoded, if no footer lists all of them, and for an object in a store.
+        Return None if a chunk must be decoded, if no footer lists all chunks, and for an object in a store.
         """
         if is_url(self.path):
             return None
@@ -265,7 +265,7 @@ class RrdSource(Source[RrdSplit]):
         return FileRun(table, self.store, self.path, split.version) if len(table) and table.says_all else None
 
     def pieces(self, split: RrdSplit, fate: Callable[[ChunkKind], Fate]) -> Iterator[RunRows | Iterator[Chunk]]:
-        """Yield a split in runs: messages to pass on as they are in the file, and chunks to decode."""
+        """Yield a split in runs: messages to pass on unchanged, and chunks to decode."""
         table = split.listed
         if table is None or is_url(self.path):
             yield self.read(split)
@@ -295,7 +295,7 @@ class RrdSource(Source[RrdSplit]):
                 yield chunk
 
     def _file(self) -> RrdFile:
-        """The file that is there now."""
+        """The current version of the file."""
         return RrdFile(self.path) if self.opened is None else self.opened.again()
 
     def _of_tables(self, tables: Sequence[ChunkTable], file: RrdFile, *, is_run: bool = False) -> list[RrdSplit]:
@@ -307,14 +307,14 @@ class RrdSource(Source[RrdSplit]):
 
 
 def _fates(table: ChunkTable, fate: Callable[[ChunkKind], Fate]) -> npt.NDArray[np.int64]:
-    """The value of each row's fate; it is asked once for all that are alike."""
+    """The value of each row's fate; ``fate`` is called once for each kind of chunk."""
     which, kinds = table.kinds
     return np.array([fate(kind).value for kind in kinds], dtype=np.int64)[which]
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveringSource(Source[Split]):
-    """The whole chunks of one store of a cut or damaged file, in one split; warns of what was lost at its end."""
+    """The intact chunks of one store in a cut or damaged file, in one split; at its end, it warns of losses."""
 
     path: str
     store: StoreEntry
@@ -332,7 +332,7 @@ class RecoveringSource(Source[Split]):
         return [Split(Path(self.path).name, RecoveringFile(self.path).report().size)]
 
     def read(self, split: Split) -> Iterator[Chunk]:  # noqa: ARG002 (there is only one)
-        """Every chunk that is whole."""
+        """Yield every intact chunk."""
         file = RecoveringFile(self.path)
         report = file.report()
         yield from file.chunks(self.store, report)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RrdRecording(RecordingFile):
-    """An RRD, of which each recording and blueprint keeps its id."""
+    """An RRD; each of its recordings and blueprints keeps its id."""
 
     recover: bool = recover_option()
 
     def stream(self) -> LazyChunkStream:
-        """The chunks of the first recording, with a warning where there are more."""
+        """The chunks of the first recording, with a warning if there are more recordings."""
         return self._reader().stream()
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
@@ -36,7 +36,7 @@ class RrdRecording(RecordingFile):
         return [(store, reader.stream(store=store)) for store in (*reader.recordings(), *reader.blueprints())]
 
     def report(self) -> FileReport:
-        """Report the stores by the footer; payloads are read only without one."""
+        """Report the stores by the footer; without a footer, payloads are read."""
         from ..engine.rrd import RrdFile
         from .inspection import FileReport, summarise_store
 
@@ -59,7 +59,7 @@ class RrdRecording(RecordingFile):
 
 
 def _headers(file: RrdFile, store: StoreEntry) -> Iterator[tuple[ChunkHeader, int | None]]:
-    """The header of each chunk of a store, with the bytes it takes in the file (None: it was migrated)."""
+    """Yield the header of each chunk of a store, and the chunk's bytes in the file (None if it was migrated)."""
     from ..engine.rrd import EncodedPayload, FramedPayload
 
     table = file.listing(store)

@@ -1,6 +1,6 @@
-"""A store of recordings in the registry of formats: a folder of recordings, each an input of its own.
+"""A store of recordings in the registry of formats: a folder of recordings, each a separate input.
 
-A store is known by its versions; what its shards hold beside the live recordings is never read.
+A store is recognised by its versions. Only live recordings are read from its shards.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def _number(text: str) -> int:
 
 @dataclass(frozen=True)
 class StoreRecording(RecordingFile):
-    """A recording of a store, or all: of ``chunkmill ingest --into``, or of ``collect(into=…)``.
+    """A recording of a store, or all, made by ``chunkmill ingest --into`` or ``collect(into=…)``.
 
-    Only what is live in the chosen version is there. A recording that is replaced meanwhile is read as it is then.
+    Only live recordings of the chosen version are included. If a recording is replaced meanwhile, the new one is read.
     """
 
     recording: str | None = option(None, "Store: id of the recording to read. Default: the first.")
@@ -64,7 +64,7 @@ class StoreRecording(RecordingFile):
         return live.store.recording(self._chosen(live)[0].recording_id).stream()
 
     def stores(self) -> list[tuple[StoreEntry | None, LazyChunkStream]]:
-        """The recording, or all, and the blueprints that came with their files."""
+        """The recording, or all recordings, and the blueprints from their files."""
         live = self._live()
         chosen = self._chosen(live)
         layers = [layer for entry in chosen for layer in live.store.layers(entry.recording_id)]
@@ -93,13 +93,13 @@ class StoreRecording(RecordingFile):
         ]
 
     def stamp(self) -> tuple[int, int]:
-        """The bytes of the recording's layers, and when the last of them was added."""
+        """The bytes of the recording's layers, and the time when the last layer was added."""
         live = self._live()
         layers = live.store.layers(self._chosen(live)[0].recording_id)
         return sum(e.bytes for e in layers), int(max(e.added for e in layers) * 1e9)
 
     def places(self) -> Iterator[Location]:
-        """Yield the folder with all below it, and the files that manifests name: a store may refer to others' files.
+        """Yield the folder with its content, and the files that manifests name, which may be another store's.
 
         Raises ``ReadError``.
         """
@@ -117,7 +117,7 @@ class StoreRecording(RecordingFile):
                 yield from map(located, folder.references(entry).table.part_codes[1])
 
     def report(self) -> FileReport:
-        """Recordings and blueprints by their manifests; of the version, when and by what it was made."""
+        """Report recordings and blueprints by their manifests, and when and by what the version was made."""
         from ..engine.units import utc_time
         from .inspection import FileReport
 
@@ -149,7 +149,7 @@ class StoreRecording(RecordingFile):
 
 
 class _Live(NamedTuple):
-    """One version of a store, opened, with what is live in it: of each recording one layer, and blueprints."""
+    """An open version of a store, with its live content: one layer of each recording, and blueprints."""
 
     store: RecordingStore
     recordings: list[RecordingEntry]
@@ -158,7 +158,7 @@ class _Live(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _live_store(path: str, number: int, _created: float) -> _Live:
-    """One version of a store; a conversion of its recordings, one after the other, lists them once."""
+    """Return a version of a store; it is cached, so that converting its recordings one by one lists them once."""
     from ..engine.store import RecordingStore
 
     store = RecordingStore.open(path, version=number)
@@ -180,15 +180,15 @@ def _report(path: Location, layers: Sequence[RecordingEntry]) -> StoreReport:
 
 
 def _stem(entry: RecordingEntry) -> str:
-    """Return the name of a recording's source file, without its suffix; its id if it had no file."""
+    """Return the name of a recording's source file without its suffix, or the recording's id if it had no file."""
     name = PurePosixPath(entry.source.rpartition("/")[2])
     return PurePosixPath(name.stem).stem if name.suffix.lower() in _PACKED else name.stem or entry.recording_id
 
 
 def file_name(recording_id: str) -> str:
-    """Return the file name of a recording: its id, with characters that no file name may have written as in a URL.
+    """Return the file name of a recording: its id, with characters that are invalid in file names escaped as in a URL.
 
-    Two ids never give one name.
+    Two ids never give the same name.
 
     >>> file_name("drive 1"), file_name("../a/b"), file_name("100 %")
     ('drive 1', '%2E.%2Fa%2Fb', '100 %25')

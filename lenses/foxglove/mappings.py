@@ -24,7 +24,7 @@ _PACKAGES: Final = ("foxglove.", "foxglove::", "foxglove_msgs/msg/", "foxglove_m
 
 @lru_cache(maxsize=256)
 def foxglove_lenses(schema_name: str) -> tuple[DeriveLens, ...]:
-    """The lenses for messages of a type; none for types without a mapping.
+    """The lenses for a type's messages; none for types without a mapping.
 
     The type is named as protobuf and JSON name it (``foxglove.PoseInFrame``), IDL (``foxglove::PoseInFrame``), ROS 2
     (``foxglove_msgs/msg/PoseInFrame``) or ROS 1 (``foxglove_msgs/PoseInFrame``).
@@ -169,18 +169,18 @@ def _log(messages: str) -> DeriveLens:
 
 
 def _in_frame(messages: str) -> DeriveLens:
-    """Place a lens in the frame of the message."""
+    """Return a lens whose outputs are in the message's frame."""
     return _timed(DeriveLens(messages)).to_component(to.COORDINATE_FRAME, ".frame_id")
 
 
 def _of_camera(messages: str) -> DeriveLens:
-    """Place a lens in the image plane of the camera whose frame the message names."""
+    """Return a lens whose outputs are in the image plane of the camera whose frame the message names."""
     frame = Selector(".frame_id").pipe(values.image_planes)
     return _timed(DeriveLens(messages)).to_component(to.COORDINATE_FRAME, frame)
 
 
 def _timed(lens: DeriveLens, of: str = "") -> DeriveLens:
-    """At the time of the message, or of each part ``of`` it."""
+    """Add the message's time or, with ``of``, the time of each of these parts."""
     return lens.to_timeline("timestamp", "timestamp_ns", Selector(f"{of}.timestamp").pipe(values.stamps))
 
 

@@ -1,4 +1,4 @@
-"""Fields of Foxglove's messages as Rerun's components hold them: each function for a whole column at a time.
+"""Fields of Foxglove's messages as Rerun's components hold them; each function takes a whole column.
 
 The same messages come encoded as protobuf, JSON, ROS or FlatBuffers. So an enumerated value may be a number, or a
 struct with its name. The fraction of a stamp may be ``nanos`` or ``nsec``. Bytes may be binary or a list. The points,
@@ -38,7 +38,7 @@ from ..sensor_layouts import (
 CODECS: Final = MappingProxyType(
     {"h264": 0x61766331, "h265": 0x68657631, "av1": 0x61763031, "vp8": 0x76703038, "vp9": 0x76703039}
 )
-"""Rerun's ``VideoCodec`` for the formats of ``CompressedVideo``: the four characters that MP4 has for them."""
+"""Rerun's ``VideoCodec`` for the formats of ``CompressedVideo``: their four-character codes in MP4."""
 
 _MATRIX_FIELDS: Final = ("K", "k")
 
@@ -54,12 +54,12 @@ def stamps(values: pa.Array) -> pa.Array:
 
 
 def image_planes(frames: pa.Array) -> pa.Array:
-    """The frames of the images of the cameras in ``frames``; one without a name stays without."""
+    """The image frames for the camera ``frames``; an empty name stays empty."""
     return image_plane(texts(frames))
 
 
 def texts(values: pa.Array) -> pa.Array:
-    """Strings as they are. Raises :class:`SelectorError` for another type, unless all is null."""
+    """Strings as they are. Raises :class:`SelectorError` for another type, unless all values are null."""
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), pa.string())
     if not pa.types.is_string(values.type):
@@ -73,12 +73,12 @@ def media_types(formats: pa.Array) -> pa.Array:
 
 
 def is_codec(formats: pa.Array) -> pa.Array:
-    """Tell, for each format of a video, whether it is known."""
+    """Return, for each video format, whether it is known."""
     return pc.is_in(pc.utf8_lower(texts(formats)), pa.array(list(CODECS)))
 
 
 def codecs(formats: pa.Array) -> pa.Array:
-    """Formats of videos as Rerun's codecs, uint32; null for unknown ones."""
+    """Video formats as Rerun's codecs, uint32; null for unknown ones."""
     places = pc.index_in(pc.utf8_lower(texts(formats)), pa.array(list(CODECS)))
     return pa.array(list(CODECS.values()), pa.uint32()).take(places)
 
@@ -114,17 +114,17 @@ def quaternions(values: pa.Array) -> pa.FixedSizeListArray:
 
 
 def coordinates(fixes: pa.Array) -> pa.FixedSizeListArray:
-    """Latitude and longitude of structs that have them, float64."""
+    """The latitude and longitude of each struct, float64."""
     return packed(fixes, ("latitude", "longitude"), np.float64)
 
 
 def resolutions(calibrations: pa.Array) -> pa.FixedSizeListArray:
-    """Width and height of structs that have them, float32."""
+    """The width and height of each struct, float32."""
     return packed(calibrations, ("width", "height"))
 
 
 def packed(values: pa.Array, names: Sequence[str], kind: type[np.floating[Any]] = np.float32) -> pa.FixedSizeListArray:
-    """The named numbers of each struct as one vector. What is not set is null, and what is null has no field here."""
+    """The named numbers of each struct as one vector. A number that is not set is null; a vector never is."""
     numbers, missing = beside([number(values, name) for name in names], kind)
     flat = pa.array(numbers.reshape(-1), mask=None if missing is None else missing.reshape(-1))
     return arrays.fixed_lists(flat, len(names), nullable=missing is not None)
@@ -139,13 +139,13 @@ def number(values: pa.Array, name: str) -> pa.Array:
 
 
 def whole(values: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    """A field of structs as integers of a type, 0 where it is null; else as :func:`number`."""
+    """Like :func:`number`, but as integers of a type, with 0 for null."""
     column = cast(number(values, name), kind)
     return pc.fill_null(column, 0) if column.null_count else column
 
 
 def enumerated(values: pa.Array) -> pa.Array:
-    """Enumerated values, numbers or structs that name them, as numbers. Raises :class:`SelectorError` for others."""
+    """Return enumerated values (numbers, or structs with them) as numbers. Raises :class:`SelectorError` for others."""
     return number(values, "value") if pa.types.is_struct(values.type) else _numbers(values, "enumerated values")
 
 
@@ -158,7 +158,7 @@ def _numbers(column: pa.Array, name: str) -> pa.Array:
 
 
 def member(values: pa.Array, *names: str) -> pa.Array:
-    """Return the first field of one of these names, null where the struct is. Raises :class:`SelectorError`."""
+    """Return the first field that has one of these names, null where the struct is. Raises :class:`SelectorError`."""
     kind = values.type
     present = [name for name in names if pa.types.is_struct(kind) and len(kind.get_all_field_indices(name)) == 1]
     if not present:
@@ -179,14 +179,14 @@ def colors(values: pa.Array) -> pa.Array:
 
 
 def channel(parts: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint32]:
-    """Return numbers rounded, and clamped to the range of 0 to 255; 0 for NaN."""
+    """Return numbers rounded and clamped to 0 to 255; 0 for NaN."""
     rounded = np.floor(np.nan_to_num(parts, nan=0.0, posinf=255.0, neginf=0.0) + 0.5)
     numbers: npt.NDArray[np.uint32] = np.clip(rounded, 0, 255).astype(np.uint32)
     return numbers
 
 
 def is_calibrated(calibrations: pa.Array) -> pa.Array:
-    """Tell, for each camera calibration, whether it has a 3x3 intrinsic matrix: nine numbers in ``K``."""
+    """Return, for each camera calibration, whether it has a 3x3 intrinsic matrix: nine numbers in ``K``."""
     matrices = member(calibrations, *_MATRIX_FIELDS)
     if not (pa.types.is_list(matrices.type) or pa.types.is_fixed_size_list(matrices.type)):
         raise SelectorError(f"Invalid argument error: no list of numbers in `K`, got {type_name(matrices.type)}")
@@ -216,9 +216,9 @@ def cloud_points(clouds: pa.Array) -> pa.StructArray:
     """Structs with the points of each cloud.
 
     ``positions`` are vectors of float32, from the fields x, y and z; ``colors`` are 0xRRGGBBAA, from red, green, blue
-    and, where there is one, alpha. Integers are clamped to 0 to 255, other numbers go from 0 to 1. Either is null for
-    clouds without these fields. ``readable`` is true for a cloud with positions, and for one without any data, and
-    ``partial`` for one whose data ends within a point.
+    and optional alpha. Integers are clamped to 0 to 255; other numbers range from 0 to 1. Clouds without these fields
+    have null positions or colours. ``readable`` is true for a cloud with positions or without any data, ``partial`` for
+    one whose data ends within a point.
     """
     data = blobs(member(clouds, "data"))
     steps = whole(clouds, "point_stride", pa.uint32()).to_numpy()
@@ -236,7 +236,7 @@ def cloud_points(clouds: pa.Array) -> pa.StructArray:
 
 
 def fields_of(fields: pa.Array) -> pa.ListArray:
-    """The fields as a table of layouts takes them, the types as numbers."""
+    """The fields in the form for :class:`FieldTable`, with types as numbers."""
     if not (pa.types.is_list(fields.type) and pa.types.is_struct(fields.type.value_type)):
         raise SelectorError(f"Invalid argument error: expected fields of points, got type {type_name(fields.type)}")
     elements = fields.values
@@ -249,7 +249,7 @@ def fields_of(fields: pa.Array) -> pa.ListArray:
 
 
 def colors_of(data: pa.ListArray, groups: list[CloudGroup]) -> pa.ListArray:
-    """Colours, clouds together whose numbers are of the same types."""
+    """The colours of the points. Clouds whose numbers have the same types are computed together."""
     alike: dict[tuple[str, ...], list[CloudGroup]] = {}
     for group in groups:
         if group.layout is not None and group.layout.has(_COLORS):
@@ -283,20 +283,20 @@ def _channel(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
 
 
 def is_known_image(images: pa.Array) -> pa.Array:
-    """Tell, for each image, whether its encoding is a format of Rerun's."""
+    """Return, for each image, whether Rerun has a format for its encoding."""
     return _codes(images).is_valid()
 
 
 def raw_image_formats(images: pa.Array) -> pa.StructArray:
-    """Rerun's formats of the images; null for those of an unknown encoding."""
+    """Rerun's formats of the images; null for images with an unknown encoding."""
     return image_formats(_sizes(images, "width"), _sizes(images, "height"), _codes(images))
 
 
 def raw_pixels(images: pa.Array) -> pa.StructArray:
-    """Structs with the pixels of images, all of known encodings, which are little-endian.
+    """Structs with the pixels of images, which are little-endian; all encodings must be known.
 
-    ``buffer`` has their rows without padding; where ``step`` is 0, the data is as many rows as the image has. ``short``
-    and ``long`` are true for data that ends before the last row, or goes on behind it.
+    ``buffer`` has their rows without padding; if ``step`` is 0, all rows are equally long. ``short`` is true for data
+    that ends before the last row, ``long`` for data that continues after it.
     """
     data = blobs(member(images, "data"))
     widths, heights, steps = (_sizes(images, name).to_numpy() for name in ("width", "height", "step"))
@@ -318,7 +318,7 @@ _SHAPE = ("column_count", "row_count", "cell_stride", "row_stride", "slice_strid
 
 
 class _Shape(NamedTuple):
-    """The layout of the cells of one grid in its bytes. Strides are in bytes."""
+    """The layout of one grid's cells in its data. Strides are in bytes."""
 
     columns: int
     rows: int
@@ -328,11 +328,11 @@ class _Shape(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether there are cells, and none overlap: there are no more of them than bytes."""
+        """Return whether there are cells and none overlap; then there are no more cells than bytes."""
         return min(self) > 0 and self.row >= self.columns * self.cell and self.slices >= self.rows * self.row
 
     def cells(self, content: Bytes) -> Bytes:
-        """The bytes of the cells of all whole slices, one cell after the other, x before y before z."""
+        """The bytes of the cells in all whole slices, as an array by z, y, x and byte."""
         depth = len(content) // self.slices
         strides = (self.slices, self.row, self.cell, 1)
         shape = (depth, self.rows, self.columns, self.cell)
@@ -342,8 +342,8 @@ class _Shape(NamedTuple):
 def grid_voxels(grids: pa.Array) -> pa.StructArray:
     """Return structs with the cells of each grid.
 
-    ``indices`` are x, y and z of each cell, int32; ``colors`` are 0xRRGGBBAA, as those of points are, null for grids
-    without such fields. ``readable`` is false for a grid without cells, or with overlapping cells; ``partial`` is
+    ``indices`` are x, y and z of each cell, int32; ``colors`` are 0xRRGGBBAA like those of points, null for grids
+    without colour fields. ``readable`` is false for a grid without cells, or with overlapping cells; ``partial`` is
     true if the data ends within a slice.
     """
     content, offsets = bytes_of(blobs(member(grids, "data")))
@@ -370,6 +370,6 @@ def grid_voxels(grids: pa.Array) -> pa.StructArray:
 
 
 def _indices(shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
-    """x, y, z of the cells of slices (z) of rows (y)."""
+    """x, y, z of each cell, in slices (z) of rows (y)."""
     z, y, x = np.indices(shape, np.int32)
     return np.stack([x.reshape(-1), y.reshape(-1), z.reshape(-1)], axis=1)

@@ -2,9 +2,9 @@
 
 Source: https://github.com/ros-perception/image_transport_plugins/tree/rolling/compressed_depth_image_transport. The
 header is ``int32 format`` and two ``float32`` parameters, A and B, little-endian. The PNG of a ``16UC1`` image has its
-numbers. That of a ``32FC1`` image has ``A / depth + B``, rounded, and 0 where there is no depth.
+numbers. The PNG of a ``32FC1`` image has ``A / depth + B``, rounded, and 0 where there is no depth.
 
-Source of the PNG format: https://www.w3.org/TR/png-3. Of PNGs, those that the transport writes are decoded: one
+Source of the PNG format: https://www.w3.org/TR/png-3. Only PNGs as the transport writes them are decoded: one
 channel of 16 bits, not interlaced.
 """
 
@@ -49,7 +49,7 @@ class _Quantised(NamedTuple):
 
 
 def png_starts(data: pa.ListArray, rows: Ints) -> Ints:
-    """Return where the PNG of each of these rows begins: behind the header, or at 0; -1 where there is no PNG."""
+    """Return where the PNG of each of these rows begins: after the header, or at 0; -1 if there is no PNG."""
     content, offsets = bytes_of(data)
 
     def start(row: int) -> int:
@@ -63,7 +63,7 @@ def png_starts(data: pa.ListArray, rows: Ints) -> Ints:
 
 
 def without_starts(data: pa.ListArray, rows: Ints, starts: Ints) -> pa.ListArray:
-    """Return the blobs without the first ``starts`` bytes of ``rows``; the same array where these are 0."""
+    """Return the blobs, those of ``rows`` without the first ``starts`` bytes; the same array if all starts are 0."""
     if not starts.any():
         return data
     content, offsets = bytes_of(data)
@@ -80,7 +80,7 @@ def depth_images(data: pa.ListArray, rows: Ints) -> pa.StructArray:
     """Return structs of ``buffer`` and ``format``: the ``32FC1`` images in ``rows``, float32, NaN for no depth.
 
     Both are null for other rows, and for images that cannot be decoded. Decoding takes 0.1 s for 640 x 480. Raises
-    :class:`SelectorError` where the images together have more than
+    :class:`SelectorError` if the images together have more than
     :data:`~chunkmill.engine.limits.MAX_DEPTH_IMAGES` bytes.
     """
     content, offsets = bytes_of(data)
@@ -148,13 +148,13 @@ def _depth(image: _Quantised) -> npt.NDArray[np.float32] | None:
 
 
 def _unfiltered(filters: Bytes, lines: Bytes) -> Bytes:
-    """Return the bytes of pixels (height, width, 2), by the filter of each line.
+    """Undo the filter of each line, and return the pixels' bytes (height, width, 2).
 
-    A pixel needs those to its left, above, and above left. All pixels with the same sum of x and y are computed at
-    once, as a loop over pixels would take minutes for a recording.
+    A pixel needs the pixels to its left, above, and above left. All pixels with the same sum of x and y are computed
+    at once, as a loop over pixels would take minutes for a recording.
     """
     height, width, _ = lines.shape
-    # One row for each sum, shifted by two; one column for each y, shifted by one: pixels outside are 0.
+    # One row for each sum, shifted by two, and one column for each y, shifted by one. Pixels outside are 0.
     sums = np.zeros((width + height + 1, height + 1, 2), np.int16)
     across, down, byte = sums.strides
     pixels = np.lib.stride_tricks.as_strided(sums[2:, 1:], lines.shape, (across + down, across, byte))
@@ -171,7 +171,7 @@ def _unfiltered(filters: Bytes, lines: Bytes) -> Bytes:
 
 
 def _predicted(kind: int, sums: npt.NDArray[np.int16], number: int, ys: Ints) -> npt.NDArray[np.int16]:
-    """Return what a filter predicts for the pixels of a sum of x and y in lines ``ys``."""
+    """Return a filter's predictions for the pixels in lines ``ys`` whose x and y have this sum."""
     left: npt.NDArray[np.int16] = sums[number + 1][ys + 1]
     above: npt.NDArray[np.int16] = sums[number + 1][ys]
     if kind == _SUB:

@@ -1,4 +1,4 @@
-"""The lenses that give ROS messages their meaning, by type; those of ``sensor_msgs`` are in ``sensors``.
+"""The lenses that give ROS messages their meaning, by type; ``sensor_msgs`` has its lenses in ``sensors``.
 
 Source: https://github.com/ros2/common_interfaces, https://github.com/ros2/rcl_interfaces and
 https://github.com/ros2/geometry2. Each function takes the component of the decoded messages.
@@ -33,7 +33,7 @@ LEVELS: Final = {
     40: ("ERROR", 0xFF0000FF),
     50: ("CRITICAL", 0x8B0000FF),
 }
-"""The levels of ``rcl_interfaces/Log``, by Rerun's words and colours (RGBA); 50 is FATAL there."""
+"""Rerun's words and colours (RGBA) for the levels of ``rcl_interfaces/Log``; ROS calls level 50 FATAL."""
 
 _ROS_1: Final = {1: 10, 2: 20, 4: 30, 8: 40, 16: 50}
 
@@ -88,15 +88,15 @@ _FREE: Final = 0x00FF00FF
 
 
 def _has_all_cells(grids: pa.StructArray) -> pa.Array:
-    """Tell, for each grid, whether it has one byte for each of ``info.width`` times ``info.height`` cells."""
+    """Return, for each grid, whether it has one byte for each of ``info.width`` times ``info.height`` cells."""
     widths, heights = _sizes(grids)
     return pa.array(np.diff(arrays.offsets_of(blobs(grids.field("data")))) == widths * heights)
 
 
 def _cells(grids: pa.StructArray) -> pa.ListArray:
-    """The cells as lists of uint8, upper row first (ROS has the lower one first); unknown ones (-1) are 255.
+    """The cells as lists of uint8, upper row first (ROS has the lower row first); unknown cells (-1) are 255.
 
-    All grids have to be whole.
+    All grids must be whole.
     """
     widths, heights = _sizes(grids)
     content, offsets = bytes_of(blobs(grids.field("data")))
@@ -111,28 +111,28 @@ def _cells(grids: pa.StructArray) -> pa.ListArray:
 
 
 def _grid_formats(infos: pa.StructArray) -> pa.StructArray:
-    """The format of the cells of grids, by their ``info``: bytes of one channel."""
+    """The image formats of grids by their ``info``: bytes of one channel."""
     width, height = (infos.field(name).cast(pa.uint32()) for name in ("width", "height"))
     return image_formats(width, height, encoding_codes(pa.repeat("mono8", len(infos))))
 
 
 def _colour_maps(grids: pa.Array) -> pa.Array:
-    """RViz's colour map for each."""
+    """RViz's colour map for each grid."""
     return pa.repeat(pa.scalar(RVIZ_MAP, pa.uint8()), len(grids))
 
 
 def _has_all_columns(grids: pa.StructArray) -> pa.Array:
-    """Tell, for each grid, whether it has one number for each of ``size_x`` times ``size_y`` columns of voxels."""
+    """Return, for each grid, whether it has one number for each of ``size_x`` times ``size_y`` columns of voxels."""
     across, along, _ = _voxel_sizes(grids)
     return pa.array(np.diff(arrays.offsets_of(grids.field("data"))) == across * along)
 
 
 def _known_voxels(grids: pa.StructArray) -> pa.StructArray:
-    """Return structs with the voxels of known state of each grid.
+    """Return structs with each grid's voxels of known state.
 
-    ``indices`` are x, y and z of each, int32; ``colors`` and ``values`` are red and 1 for marked ones, green and 0 for
-    free ones. A column has two bits for each of at most 16 voxels, z and 16 above it: none is free, one is unknown,
-    both are marked. All grids have to be whole.
+    ``indices`` are x, y and z of each voxel, int32; ``colors`` and ``values`` are red and 1 for marked voxels, green
+    and 0 for free voxels. A column has two bits for each of at most 16 voxels, bits z and z + 16. Voxels with neither
+    bit are free, with one bit unknown, with both bits marked. All grids must be whole.
     """
     data = grids.field("data")
     offsets = arrays.offsets_of(data)
@@ -155,7 +155,7 @@ def _known_voxels(grids: pa.StructArray) -> pa.StructArray:
 
 
 def _half_opaque(grids: pa.Array) -> pa.Array:
-    """An opacity of one half for each."""
+    """An opacity of one half for each grid."""
     return pa.repeat(pa.scalar(0.5, pa.float32()), len(grids))
 
 
@@ -170,7 +170,7 @@ def _sizes(grids: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def transforms(message: str, *, static: bool) -> DeriveLens:
-    """``tf2_msgs/TFMessage``: one row a transform, at the time of each; without times where ``static``."""
+    """``tf2_msgs/TFMessage``: one row for each transform, at its own time; no times if ``static``."""
     each = ".transforms[]"
     lens = (
         DeriveLens(message, scatter=True, keep_empty=False, static=static)
@@ -182,7 +182,7 @@ def transforms(message: str, *, static: bool) -> DeriveLens:
 
 
 def pose_stamped(message: str) -> DeriveLens:
-    """``geometry_msgs/PoseStamped``: the pose of what is logged at the entity."""
+    """``geometry_msgs/PoseStamped``: the pose of the data at the entity."""
     place, turn = ".pose.position", ".pose.orientation"
     return (
         at_stamp(DeriveLens(message))
@@ -210,7 +210,7 @@ def occupancy_grid(message: str) -> DeriveLens:
 
 
 def voxel_grid(message: str) -> DeriveLens:
-    """``nav2_msgs/VoxelGrid``: the cells that are known, marked ones red and of value 1, free ones green and of 0."""
+    """``nav2_msgs/VoxelGrid``: the known cells. Marked cells are red with value 1, free cells green with value 0."""
     grid = Selector(".")
     voxels = grid.pipe(_known_voxels)
     return (
@@ -237,12 +237,12 @@ def numbers(message: str) -> DeriveLens:
 
 
 def log(message: str) -> DeriveLens:
-    """``rcl_interfaces/Log``: a line of a log; where in the code it comes from beside it."""
+    """``rcl_interfaces/Log``: a log line, and its place in the source code."""
     return _line(at_stamp(DeriveLens(message), ".stamp"), Selector(".level"))
 
 
 def log_of_ros_1(message: str) -> DeriveLens:
-    """``rosgraph_msgs/Log``, likewise."""
+    """``rosgraph_msgs/Log``, like :func:`log`."""
     return _line(at_stamp(DeriveLens(message)), Selector(".level").pipe(_levels_of_ros_1))
 
 
@@ -263,7 +263,7 @@ TRANSFORMS: Final = frozenset({"tf2_msgs/TFMessage", "tf/tfMessage"})
 """The types of transforms, which depend on their topic."""
 
 STATIC_TOPIC: Final = "tf_static"
-"""The last name of topics with transforms for all times: ``/tf_static``, also in a namespace."""
+"""The last part of the names of static transform topics: ``/tf_static``, also in a namespace."""
 
 _REFLECTED: Final = frozenset(
     {
@@ -314,7 +314,7 @@ DECLARATIONS: Final[Mapping[str, _Declaration]] = MappingProxyType(
         "rosgraph_msgs/Log": log_of_ros_1,
     }
 )
-"""By type, named as in ROS 1 (``sensor_msgs/Imu``), which ROS 2 calls ``sensor_msgs/msg/Imu``."""
+"""By type, named as in ROS 1: ``sensor_msgs/Imu``, not ROS 2's ``sensor_msgs/msg/Imu``."""
 
 
 def needs_reflection(schema_name: str) -> bool:
@@ -330,8 +330,8 @@ def needs_reflection(schema_name: str) -> bool:
 def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
     """The lenses for messages of a type on a topic; none for types without a mapping.
 
-    The type is named as ROS 2 does (``sensor_msgs/msg/Imu``), ROS 1 (``sensor_msgs/Imu``) or IDL
-    (``sensor_msgs::msg::Imu``). Transforms on ``/tf_static`` and ``/robot1/tf_static`` come out without times.
+    The type is named as in ROS 2 (``sensor_msgs/msg/Imu``), ROS 1 (``sensor_msgs/Imu``) or IDL
+    (``sensor_msgs::msg::Imu``). Transforms on ``/tf_static`` and ``/robot1/tf_static`` have no times.
 
     >>> [lens.input_component for lens in ros2_lenses("sensor_msgs/msg/Imu", "/imu")]
     ['sensor_msgs.msg.Imu:message']
@@ -348,7 +348,7 @@ def ros2_lenses(schema_name: str, topic: str) -> tuple[DeriveLens, ...]:
 
 @lru_cache(maxsize=256)
 def _made(schema_name: str, name: str, static: bool) -> tuple[DeriveLens, ...]:
-    """Return the lenses. They never change, and are made once for all parts of a recording in a process."""
+    """Return the lenses. They never change, so each process makes them once for all parts of a recording."""
     message = f"{schema_name.replace('::', '.').replace('/', '.')}:message"
     if name in TRANSFORMS:
         lenses = as_lenses(transforms(message, static=static))

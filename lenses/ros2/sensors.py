@@ -1,7 +1,7 @@
-"""``sensor_msgs``, one lens or a few for a message type; and the beginning of most ROS messages, a time and a frame.
+"""``sensor_msgs``: one or a few lenses per message type; also the time and frame that most ROS messages begin with.
 
-Source: https://github.com/ros2/common_interfaces/tree/rolling/sensor_msgs. Each function takes the component that the
-decoded messages are in, ``sensor_msgs.msg.Imu:message``.
+Source: https://github.com/ros2/common_interfaces/tree/rolling/sensor_msgs. Each function takes the component
+with the decoded messages, such as ``sensor_msgs.msg.Imu:message``.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def at_stamp(lens: DeriveLens, stamp: str = ".header.stamp") -> DeriveLens:
 
 @lru_cache(maxsize=256)
 def stamp_of(message: pa.DataType) -> Selector | None:
-    """Return the selector of a message's own time, int64 ns: ``header.stamp``, or ``stamp`` where there is no header.
+    """Return the selector of a message's own time, int64 ns: ``header.stamp``, or ``stamp`` if there is no header.
 
-    None for types without a stamp of 32 bits of ``sec`` and of ``nanosec``; a stamp further inside is not the time of
-    the message.
+    Return None for types without a stamp of 32-bit ``sec`` and ``nanosec``; a more deeply nested stamp is not the
+    message's time.
 
     >>> time = pa.struct([("sec", pa.int32()), ("nanosec", pa.uint32())])
     >>> stamp_of(pa.struct([("header", pa.struct([("stamp", time)])), ("speed", pa.float64())]))
@@ -83,7 +83,7 @@ def stamp_of(message: pa.DataType) -> Selector | None:
 def own_component(
     message_type: str, field: str, kind: str | None = None, *, prefix: bool = True
 ) -> ComponentDescriptor:
-    """The component of a field that has no place in an archetype; ``kind`` is the component type, of Rerun's, if any.
+    """The component of a field that has no place in an archetype; ``kind`` is Rerun's component type, if any.
 
     >>> str(own_component("sensor_msgs.msg.Imu", "orientation"))
     'sensor_msgs.msg.Imu:orientation'
@@ -102,14 +102,14 @@ _FIELD: Final = pa.struct([pa.field(name, kind, nullable=False) for name, kind i
 def _unpacked(clouds: pa.StructArray) -> pa.StructArray:
     """Clouds taken apart, as structs of
 
-    - ``readable``: whether the layout of the points makes sense (bool), and has not so many new fields that there would
-      be more than :data:`~chunkmill.engine.limits.MAX_POINT_FIELDS` of them together;
-    - ``short``, ``long``: whether data ends before the last of its rows, or goes on behind it;
-    - ``positions``: x, y, z as float32, null without these fields, or where points have no bytes;
+    - ``readable`` (bool): whether the layout of the points makes sense, and adds no fields beyond
+      :data:`~chunkmill.engine.limits.MAX_POINT_FIELDS` in total;
+    - ``short``, ``long``: whether data ends before its last row, or continues after it;
+    - ``positions``: x, y, z as float32, null without these fields, or if points have no bytes;
     - ``fields``: a struct with the numbers of each other field, null for clouds without it or without a position.
 
-    Rows have ``width`` points each, ``row_step`` bytes apart. Bytes behind the last whole point are left out, and of
-    fields with several numbers the first is taken.
+    Rows have ``width`` points each, ``row_step`` bytes apart. Bytes after the last whole point are left out. Only
+    the first number is read from fields with several.
     """
     big_endian = clouds.field("is_bigendian").to_numpy(zero_copy_only=False)
     steps = clouds.field("point_step").to_numpy(zero_copy_only=False)
@@ -145,7 +145,7 @@ def _integers(values: pa.StructArray, name: str) -> Ints:
 
 
 def _field_table(fields: pa.Array) -> pa.ListArray:
-    """The descriptions of fields as Rerun has them: nothing in them null. Nothing is copied."""
+    """The descriptions of fields in Rerun's type, which allows no nulls. Nothing is copied."""
     inner = fields.values
     columns = [inner.field(name) for name in _TABLE]
     if [c.type for c in columns] != list(_TABLE.values()) or any(c.null_count for c in columns):
@@ -178,10 +178,10 @@ def _image_formats(images: pa.StructArray) -> pa.StructArray:
 
 
 def _pixels(images: pa.StructArray) -> pa.StructArray:
-    """Structs with the pixels of images, all of known encodings.
+    """Structs with the pixels of images; all encodings must be known.
 
-    ``buffer`` has them as Rerun does: rows without padding, numbers little-endian. ``short`` and ``long`` are true for
-    data that ends before the last row, or goes on behind it.
+    ``buffer`` has them as Rerun does: rows without padding, numbers little-endian. ``short`` is true for data that ends
+    before the last row, ``long`` for data that continues after it.
     """
     data = blobs(images.field("data"))
     codes = pc.fill_null(encoding_codes(images.field("encoding")), 0).to_numpy(zero_copy_only=False)
@@ -193,24 +193,24 @@ def _pixels(images: pa.StructArray) -> pa.StructArray:
 
 
 def _is_colour(encodings: pa.Array) -> pa.Array:
-    """Tell, for each encoding (string), whether it is of images in colour, or in YUV."""
+    """Return, for each encoding (string), whether its images are in colour or YUV."""
     return pc.fill_null(pc.invert(is_depth(encoding_codes(encodings))), False)
 
 
 def _is_depth(encodings: pa.Array) -> pa.Array:
-    """Tell, for each encoding (string), whether images have one channel, which is shown as depth."""
+    """Return, for each encoding (string), whether its images have one channel, which is shown as depth."""
     return pc.fill_null(is_depth(encoding_codes(encodings)), False)
 
 
 def _compressed(images: pa.StructArray) -> pa.StructArray:
-    """Structs with what each ``sensor_msgs/CompressedImage`` is, by its ``format``.
+    """Structs with the kind and data of each ``sensor_msgs/CompressedImage``, by its ``format``.
 
-    ``is_picture``: a file of its own, such as JPEG and PNG; ``is_video``: H.264; ``is_encoded_depth``: a depth image in
-    RVL or PNG, as compressed_depth_image_transport writes them; ``is_depth``: one of float32, in PNG, which is decoded.
-    None is true for ``compressedDepth`` that cannot be read. ``blob`` has the bytes, those of PNG without the header of
-    the transport; ``media_type`` is that of encoded depth images, and ``depth`` has buffers and formats of the others.
+    ``is_picture``: a whole file, such as JPEG or PNG; ``is_video``: H.264; ``is_encoded_depth``: a depth image in RVL
+    or PNG, as compressed_depth_image_transport writes them; ``is_depth``: a float32 depth image in PNG, which is
+    decoded. None of these is true for ``compressedDepth`` that cannot be read. ``blob`` has the bytes, without the
+    transport's header for PNG; ``media_type`` is for encoded depth images, ``depth`` for decoded ones.
     """
-    coded = images.field("format").dictionary_encode()  # each distinct one is looked at once
+    coded = images.field("format").dictionary_encode()  # each distinct format is parsed once
     by_text = np.array([_kind_of(text) for text in coded.dictionary.to_pylist()], np.int8)
     kinds = by_text[coded.indices.to_numpy(zero_copy_only=False)] if len(images) else np.zeros(0, np.int8)
     data = blobs(images.field("data"))
@@ -228,7 +228,7 @@ def _compressed(images: pa.StructArray) -> pa.StructArray:
 
 
 def _kind_of(text: str) -> int:
-    """The kind by texts such as ``jpeg``, ``rgb8; png compressed bgr8`` and ``16UC1; compressedDepth RVL``."""
+    """The kind for a text such as ``jpeg``, ``rgb8; png compressed bgr8`` or ``16UC1; compressedDepth RVL``."""
     encoding, _, transport = text.lower().partition(";")
     if encoding == "h264":
         return _VIDEO if not transport else _PICTURE
@@ -241,14 +241,14 @@ def _kind_of(text: str) -> int:
 
 
 _PNG_KINDS: Final = {"16uc1": _DEPTH_16, "mono16": _DEPTH_16, "32fc1": _DEPTH_32}
-"""The kinds of PNGs of ``compressedDepth`` by their encodings, in small letters."""
+"""The kinds of ``compressedDepth`` PNGs by encoding, in lower case."""
 
 
 _IMAGE_FRAME = Selector(FRAME_ID).pipe(image_plane)
 
 
 def imu(message: str) -> DeriveLens:
-    """``Imu``: angular velocity (rad/s) and linear acceleration (m/s²) as six series; its orientation beside them."""
+    """``Imu``: angular velocity (rad/s) and linear acceleration (m/s²) as six series, and the orientation."""
     turn, pull, pose = ".angular_velocity", ".linear_acceleration", ".orientation"
     orientation = Selector.pack(f"{pose}.x", f"{pose}.y", f"{pose}.z", f"{pose}.w", type="float64").pipe(Selector("[]"))
     return (
@@ -270,8 +270,8 @@ def series(message: str, fields: Sequence[str]) -> DeriveLens:
 def measurement(message: str, field: str, unit: str | None) -> DeriveLens:
     """A measured number: ``Temperature``, ``FluidPressure``, ``RelativeHumidity``, ``Illuminance``.
 
-    The value alone is a series, whose name says its unit; a variance on the same axis would flatten its curve. Beside
-    it are the value, its variance and its unit as Rerun's archetype ``Measurements`` (from 0.41 on) has them.
+    Only the value is a series, named with its unit: a variance on the same axis would flatten the value's curve. The
+    value, its variance and its unit are also stored as in Rerun's archetype ``Measurements`` (Rerun 0.41 and newer).
     """
     lens = (
         at_stamp(DeriveLens(message))
@@ -294,7 +294,7 @@ def magnetic_field(message: str) -> DeriveLens:
 
 
 def nav_sat_fix(message: str) -> DeriveLens:
-    """``NavSatFix``: a point on the map (degrees); its altitude (m) beside it."""
+    """``NavSatFix``: a point on the map (degrees), and its altitude (m)."""
     return (
         at_stamp(DeriveLens(message))
         .to_component(to.COORDINATE_FRAME, FRAME_ID)
@@ -304,7 +304,7 @@ def nav_sat_fix(message: str) -> DeriveLens:
 
 
 def joint_state(message: str) -> tuple[DeriveLens, ...]:
-    """``JointState``: a series for each joint, at entities below for positions, velocities and efforts."""
+    """``JointState``: a series for each joint; positions, velocities and efforts are at separate child entities."""
     return (
         *(
             at_stamp(DeriveLens(message, output_child=field))
@@ -317,7 +317,7 @@ def joint_state(message: str) -> tuple[DeriveLens, ...]:
 
 
 def joy(message: str) -> tuple[DeriveLens, ...]:
-    """``Joy``: a series for each axis and for each button, at entities below."""
+    """``Joy``: a series for each axis and each button, at two child entities."""
     return (
         *(at_stamp(DeriveLens(message, output_child=f)).to_scalars(f".{f}[]") for f in ("axes", "buttons")),
         at_stamp(DeriveLens(message)).to_component(to.COORDINATE_FRAME, FRAME_ID),
@@ -325,9 +325,9 @@ def joy(message: str) -> tuple[DeriveLens, ...]:
 
 
 def image(message: str) -> tuple[DeriveLens, ...]:
-    """``Image``: an image, or a depth image where its encoding has one channel.
+    """``Image``: an image, or a depth image if its encoding has one channel.
 
-    Its buffer has no padding of rows (``step``) and is little-endian.
+    Its buffer is little-endian and has no padding of rows (``step``).
     """
     encoding, pixels, layout = Selector(".encoding"), Selector(".").pipe(_pixels), Selector(".").pipe(_image_formats)
     stamped, unknown = at_stamp(DeriveLens(message)), "Rerun has no format for its encoding"
@@ -371,7 +371,7 @@ def compressed_image(message: str) -> tuple[DeriveLens, ...]:
 
 
 def camera_info(message: str) -> DeriveLens:
-    """``CameraInfo``: a pinhole camera by ``k``, between the frames of the camera and of its image (pixels)."""
+    """``CameraInfo``: a pinhole camera from ``k``, between the camera's frame and its image's frame (pixels)."""
     return (
         at_stamp(DeriveLens(message))
         .where(Selector(".").pipe(_has_nine), otherwise="its k does not have nine numbers")
@@ -416,7 +416,7 @@ def _has_nine(cameras: pa.StructArray) -> pa.Array | None:
 
 
 def _by_column(cameras: pa.StructArray) -> pa.Array | None:
-    """Rerun has the columns of a matrix one after the other."""
+    """Rerun stores matrices column by column."""
     k = _intrinsics(cameras)
     if k is None:
         return None

@@ -1,8 +1,8 @@
 """Selectors on whole Arrow arrays: paths, functions, and values turned into other values.
 
-Each stage turns an array into :class:`GroupedValues`: the values, and, where a stage flattened lists, which values
-belong to which element of the input (``offsets``) and which elements became null as a whole (``valid``). Stages are
-composed by composing offsets; no stage looks at one row at a time.
+Each stage turns an array into :class:`GroupedValues`: the values and, if a stage flattened lists, the values of each
+input element (``offsets``) and the elements that became null as a whole (``valid``). Stages are composed by composing
+offsets; no stage looks at one row at a time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _slot(values: pa.FixedSizeListArray, position: int) -> pa.Array:
 
 
 def call(name: str, arguments: tuple[str, ...], values: pa.Array) -> pa.Array:
-    """Return the outputs of a built-in function. There is a single one: ``string_prefix``."""
+    """Return the outputs of a built-in function. The only one is ``string_prefix``."""
     if name != "string_prefix":
         raise SelectorError(f"Unknown function: `{name}`")
     if len(arguments) != 1:
@@ -113,7 +113,7 @@ def cast(values: pa.Array, datatype: pa.DataType) -> pa.Array:
 
 
 def _present_where(values: pa.FixedSizeListArray, flat: pa.Array, size: int) -> pa.Array:
-    """``flat`` without nulls: those below null lists never show, any other raises."""
+    """``flat`` without nulls. Nulls under null lists never show; any other null raises an error."""
     missing = ~flat.is_valid().to_numpy(zero_copy_only=False)
     shown = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
     if (missing & shown).any():
@@ -152,8 +152,8 @@ def nanoseconds(values: pa.Array) -> pa.Array:
         places = _stamp_places(kind)
         if places is not None:
             seconds, fraction = (_member(values, place) for place in places)
-            # 60 % less time on stamps as ROS has them (a million: 1.5 ms, not 4.0), as none of them overflows; guarded
-            # by benchmarks/bench_types.py.
+            # 60 % less time on stamps as in ROS (a million: 1.5 ms, not 4.0), as none of them overflows; guarded by
+            # benchmarks/bench_types.py.
             if _is_small(seconds) and _is_small(fraction):
                 ticks = np.multiply(seconds.to_numpy(), 1_000_000_000, dtype=np.int64)
                 return pa.array(np.add(ticks, fraction.to_numpy(), out=ticks))
@@ -181,7 +181,7 @@ def _is_small(values: pa.Array) -> bool:
 
 
 def pack(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
-    """Vectors of the numbers in ``parts``, one of each."""
+    """Vectors with one number from each of ``parts``."""
     size = len(parts)
     if node.datatype is None:
         return _packed_as_they_are(node, parts)
@@ -197,7 +197,7 @@ def pack(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
 def beside(
     columns: Sequence[pa.Array], kind: type[np.floating[Any]], factor: float = 1.0
 ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.bool_] | None]:
-    """Join columns of numbers to a matrix, times ``factor``; also return a mask of nulls, or None without nulls."""
+    """Join columns of numbers, times ``factor``, to a matrix; also return a mask of nulls, or None without nulls."""
     numbers = np.empty((len(columns[0]), len(columns)), kind)
     missing = np.zeros(numbers.shape, bool)
     for i, column in enumerate(columns):
@@ -205,13 +205,13 @@ def beside(
             missing[:, i] = ~column.is_valid().to_numpy(zero_copy_only=False)
             column = pc.fill_null(column, 0)
         values = column.to_numpy(zero_copy_only=False)
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+        with np.errstate(over="ignore"):  # numbers too large for float32 become infinite
             numbers[:, i] = values if factor == 1.0 else values * factor
     return numbers, missing if missing.any() else None
 
 
 def _packed_as_they_are(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListArray:
-    """One value of each part, of whatever type; a null one makes the list null."""
+    """Lists with one value of any type from each part; a null value makes the list null."""
     kind = parts[0].type
     for path, part in zip(node.parts, parts, strict=True):
         if part.type != kind:
@@ -231,7 +231,7 @@ def _packed_as_they_are(node: Pack, parts: list[pa.Array]) -> pa.FixedSizeListAr
 
 
 def vectors(node: Pack, values: pa.Array) -> pa.FixedSizeListArray:
-    """Vectors of lists that already hold the numbers in order. Raises where a list has another length."""
+    """Vectors from lists that already hold the numbers in order. Raises if a list has another length."""
     size, kind = len(node.parts), values.type
     if pa.types.is_fixed_size_list(kind):
         fits = kind.list_size == size
@@ -258,16 +258,16 @@ def _numbers(values: pa.Array) -> pa.Array:
 
 
 def _present(values: pa.Array, size: int) -> pa.Array:
-    """The lists with ``size`` nulls in place of null lists, so that each has every element."""
+    """The lists, with ``size`` nulls in place of each null list, so that every list has all elements."""
     if pa.types.is_fixed_size_list(values.type) or values.null_count == 0:
         return values
     return pc.cast(values, pa.list_(values.type.value_type, size))
 
 
 class GroupedValues(NamedTuple):
-    """An array in groups: group ``i`` owns ``values[offsets[i]:offsets[i + 1]]``, one each without offsets.
+    """An array in groups: group ``i`` owns ``values[offsets[i]:offsets[i + 1]]``; without offsets, one value.
 
-    ``valid`` has one bool a group; None: all are.
+    ``valid`` has one bool per group; None: all groups are valid.
     """
 
     values: pa.Array
@@ -275,7 +275,7 @@ class GroupedValues(NamedTuple):
     valid: Validity | None = None
 
     def of(self, before: GroupedValues) -> GroupedValues:
-        """These groups, made of ``before.values``, as groups of what ``before`` was made of."""
+        """Return these groups of ``before.values`` as groups of the array that ``before`` was made from."""
         if before.offsets is None:
             return GroupedValues(self.values, self.offsets, arrays.both(before.valid, self.valid))
         offsets = before.offsets if self.offsets is None else self.offsets[before.offsets]
@@ -289,7 +289,7 @@ class ListRows:
     __slots__ = ("_one_each", "elements", "offsets", "source")
 
     def __init__(self, source: pa.ListArray, *, whole: bool) -> None:
-        """Only the elements that the visible lists span, unless ``whole``: user callables see all that are stored."""
+        """Take the elements that the visible lists span, or all stored ones if ``whole`` (for users' callables)."""
         offsets: Offsets = arrays.offsets_of(source)
         elements = source.values
         if not whole and (offsets[0] != 0 or offsets[-1] != len(elements)):
@@ -302,18 +302,18 @@ class ListRows:
 
     @property
     def one_each(self) -> bool:
-        """Return whether each row has one element: then groups of elements are groups of rows, 18 % less on IMUs."""
+        """Return whether each row has one element. Then element groups are row groups: 18 % less time on IMUs."""
         if self._one_each is None:
             self._one_each = len(self.elements) == len(self.source) and arrays.is_one_each(self.offsets)
         return self._one_each
 
     @property
     def all_there(self) -> bool:
-        """Return whether each row has one element, and none is null as a whole."""
+        """Return whether each row has one element, and no row is null."""
         return self.source.null_count == 0 and self.one_each
 
     def regrouped(self, groups: GroupedValues) -> pa.ListArray:
-        """``groups``, made of the elements, as one list per row."""
+        """Return ``groups``, which were made from the elements, as one list per row."""
         if groups.valid is None:
             valid: Validity | pa.Buffer | None = arrays.bitmap_of(self.source)
         else:
@@ -327,14 +327,14 @@ class ListRows:
 
 
 class Tracking(NamedTuple):
-    """Stages' record of more than the values: their groups, and the rows whose elements they started from."""
+    """Whether stages record groups besides values, and the rows that the values come from."""
 
     groups: bool
     rows: ListRows | None = None
 
     @property
     def hides_nulls(self) -> bool:
-        """Return whether each value is a row of its own: then elements stored under a null list never show."""
+        """Return whether each value is a separate row; then elements stored under a null list never show."""
         return self.rows is not None and self.rows.one_each
 
 
@@ -356,7 +356,7 @@ def execute_per_row(pipeline: SelectorPipeline, source: pa.ListArray) -> pa.List
 
 
 def missing_field(pipeline: SelectorPipeline, source: pa.ListArray) -> tuple[str, list[str]] | None:
-    """Return the field that is why ``pipeline`` gives nothing, and the names of the existing fields.
+    """Return the missing field that makes ``pipeline`` give nothing, and the names of the existing fields.
 
     Return None for other causes, and for selectors with callables, which run only once.
     """
@@ -454,7 +454,7 @@ class SelectorResults:
 
 
 def run(nodes: tuple[Node, ...], start: GroupedValues, tracking: Tracking) -> GroupedValues | None:
-    """``nodes`` in turn on ``start``."""
+    """Apply ``nodes`` in turn to ``start``."""
     groups: GroupedValues | None = start
     for node in nodes:
         groups = None if groups is None else step(node, groups, tracking)
@@ -462,7 +462,7 @@ def run(nodes: tuple[Node, ...], start: GroupedValues, tracking: Tracking) -> Gr
 
 
 def step(node: Node, before: GroupedValues, tracking: Tracking) -> GroupedValues | None:
-    """One more stage. Raises :class:`SelectorError` where it does not fit the values."""
+    """Apply one more stage. Raises :class:`SelectorError` if it does not fit the values."""
     values = before.values
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
@@ -555,7 +555,7 @@ def _map(values: pa.Array, body: SelectorPipeline) -> GroupedValues | None:
 
 
 def _marked(inner: Node, marks: str, values: pa.Array, tracking: Tracking) -> GroupedValues | None:
-    """``inner`` and its marks from left to right: a ``?`` forgives what fails before it."""
+    """Apply ``inner`` and its marks from left to right; a ``?`` suppresses errors before it."""
     try:
         groups = step(inner, GroupedValues(values), tracking)
     except SelectorError:

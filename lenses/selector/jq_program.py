@@ -1,8 +1,8 @@
-"""jq programs on Arrow arrays: out to JSON, through jq, back typed.
+"""jq programs on Arrow arrays: arrays are converted to JSON, and jq's outputs to typed arrays.
 
-The JSON form: structs are objects, lists are arrays; times, durations and dates are their integers; maps are arrays of
-``[key, value]``; dictionaries are their values; binary is base64 text, decimals are text. NaN is null and infinity the
-largest double, as in jq itself.
+The JSON form: structs are objects, lists are arrays; times, durations and dates are integers; maps are arrays of
+``[key, value]``; dictionary arrays are plain values; binary is base64 text, decimals are text. NaN is null, and
+infinity is the largest double, as in jq itself.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class JqProcess:
             raise
 
     def compile_error(self, program: str, seconds: float) -> str:
-        """Return jq's reason why ``program`` is no program; empty if it is one. Runs nothing.
+        """Return jq's reason why ``program`` does not compile; empty if it does. Runs nothing.
 
-        Raises :class:`SelectorError` if the compiler takes too long or too much memory; the helper is gone then.
+        Raises :class:`SelectorError` if compiling takes too long or too much memory; then the helper has ended.
         """
         return self._answer(program, None, seconds).get("error", "")
 
     def ask(self, program: str, text: str, seconds: float) -> str:
         """The outputs of ``program`` on the elements in ``text``, as JSON: an array of arrays.
 
-        Raises :class:`SelectorError` with jq's message, or where no answer came in time; the helper is gone then.
+        Raises :class:`SelectorError` with jq's message, or if no answer came in time; then the helper has ended.
         """
         answer = self._answer(program, text, seconds)
         if "error" in answer:
@@ -96,7 +96,7 @@ class JqProcess:
             if isinstance(error, TimeoutError):
                 raise SelectorError(f"jq program did not finish within {seconds:g} s and was stopped") from None
             raise SelectorError("jq program used too much memory, or crashed") from None
-        except BaseException:  # an interrupt: the next request would get the answer to this one
+        except BaseException:  # after an interrupt, the next request would get this one's answer
             self.stop()
             raise
         return answer
@@ -149,15 +149,15 @@ def _stop() -> None:
 
 
 _PIECE = 1024
-"""Elements in one request: the time limit is for this many."""
+"""The elements in one request. The time limit is for this number."""
 
 _LARGEST = 1.7976931348623157e308
 
 
 def check_program(program: str) -> None:
-    """Raise :class:`UsageError` with jq's own words where ``program`` cannot be compiled. Runs nothing.
+    """Raise :class:`UsageError` with jq's own message if ``program`` cannot be compiled. Runs nothing.
 
-    jq folds constants while it compiles, which can take any time and memory: so the helper compiles as well.
+    jq folds constants while it compiles, which can take any time and memory, so the helper also compiles.
     """
     with _helper() as helper:
         reason = helper.compile_error(program, _COMPILE_SECONDS)
@@ -183,13 +183,13 @@ def run_jq(node: Jq, values: pa.Array) -> tuple[pa.Array, Offsets]:
 def _parsed(outputs: str) -> list[list[Any]]:
     try:
         values: list[list[Any]] = json.loads(outputs)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists within lists
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, deeply nested lists
         raise SelectorError(f"the outputs of the jq program cannot be read: {error}") from None
     return values
 
 
 def to_json(plain: pa.Array) -> str:
-    """The JSON array of the elements of an array of plain types."""
+    """Return the elements of an array of plain types as a JSON array."""
     rows = plain.to_pylist()
     try:
         return json.dumps(rows, allow_nan=False, default=_text)

@@ -1,7 +1,7 @@
 """The program of the helper process that runs jq: it reads requests on its input and writes answers on its output.
 
 A message is a length (8 bytes, big-endian) and as many bytes of JSON. A request is ``[program, text]``; ``text`` is
-the JSON array of elements, as a string, or null: then the program is compiled and not run. An answer is
+the JSON array of elements, as a string; if it is null, the program is only compiled. An answer is
 ``{"outputs": text}`` or ``{"error": text}``. This file is run by its path, so it imports nothing of the project.
 """
 
@@ -24,7 +24,7 @@ _BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]')
 
 
 def _is_deeper(text: str, most: int) -> bool:
-    """Return whether a text of JSON has more levels than ``most``; brackets in strings are none."""
+    """Return whether a JSON text is nested more than ``most`` levels deep; brackets in strings do not count."""
     if text.count("[") + text.count("{") <= most:
         return False
     depth = 0
@@ -37,11 +37,11 @@ def _is_deeper(text: str, most: int) -> bool:
 
 @lru_cache(maxsize=64)
 def compiled(program: str) -> Any:
-    """``program`` over all elements of an array, the outputs of each in an array of their own."""
-    if "\0" in program:  # where jq would stop to read
+    """Compile ``program`` to run on each element of an array, with one array of outputs for each."""
+    if "\0" in program:  # where jq would stop reading
         raise ValueError("a program contains no null characters")
-    jq.compile(program)  # on its own first: what is no program must not become one by the brackets around it
-    return jq.compile(f"map([{program}\n\n])")  # a comment whose line ends in a backslash takes the next line in
+    jq.compile(program)  # first alone: the brackets must not make an invalid program valid
+    return jq.compile(f"map([{program}\n\n])")  # a backslash continues a comment on the next line
 
 
 def answer(program: str, text: str | None) -> dict[str, str]:
@@ -57,9 +57,9 @@ def answer(program: str, text: str | None) -> dict[str, str]:
         return {"error": "out of memory"}
     except ValueError as error:
         return {"error": str(error) or "an error without a message"}
-    if _is_deeper(outputs, _MOST_DEPTH):  # how deep a text may be is otherwise up to the version of Python
+    if _is_deeper(outputs, _MOST_DEPTH):  # otherwise the depth limit depends on the version of Python
         return {"error": "its outputs are nested too deeply"}
-    if not outputs:  # the array of all outputs is always there, unless the program ended everything
+    if not outputs:  # there is always an array of all outputs, unless the program halted
         return {"error": "it ended with `halt` or `halt_error` before all elements were processed"}
     return {"outputs": outputs}
 
@@ -77,5 +77,5 @@ if __name__ == "__main__":
     limit = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ.clear()  # programs see the environment: nothing of it is theirs
+    os.environ.clear()  # programs can read the environment, so it is emptied
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""From a query to the stages it means.
+"""Parse a query into stages.
 
 ::
 
@@ -15,7 +15,7 @@
     mark    := "?" | "!"
     path    := an expr of ``.``, FIELD and ``[`` INTEGER ``]`` alone, with their marks
 
-Parentheses, quoted fields and negative integers are chunkmill's own; all else is Rerun's language, and means the same.
+Parentheses, quoted fields and negative integers are chunkmill's own; everything else has the same meaning as in Rerun.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def tokenise(query: str) -> list[Token]:
 
 
 class _Lexer:
-    """Walks over the query; ``at`` is the next character, ``packs`` whether there can be commas by now."""
+    """Walks over the query. ``at`` is the next character; after a ``pack``, ``packs`` allows commas."""
 
     def __init__(self, query: str) -> None:
         self.query = query
@@ -293,7 +293,7 @@ class _Parser:
         self._expect(")")
         return FunctionCall(name, tuple(arguments))
 
-    # --- looking at tokens
+    # --- tokens
 
     def _peek(self) -> Token | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
@@ -303,7 +303,7 @@ class _Parser:
         return token is not None and token.is_symbol(text)
 
     def _take(self, text: str) -> bool:
-        """Return whether the symbol is next, and pass it."""
+        """Return whether the symbol is next; if so, consume it."""
         is_next = self._symbol(text)
         self.at += is_next
         return is_next

@@ -1,4 +1,4 @@
-"""The selector of users, units of numbers, and selectors of scalars and vectors without callables."""
+"""The public selector, units of numbers, and selectors of scalars and vectors without callables."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class Selector:
     ``.name`` ``."a b"``    a field of a struct; a missing field gives nothing (None)
     ``[n]``                 one element of each list, from the end where negative; null if there is none
     ``[]``                  all elements of all lists, flat
-    ``a | b``, ``.a.b``     one after the other
+    ``a | b``, ``.a.b``     one, then the other on its result
     ``map(e)``              ``e`` inside each list
     ``"text"``              a string, once for each value
-    ``pack(.x!, .y!)``      lists of one value from each field; a null one makes the list null
+    ``pack(.x!, .y!)``      lists of one value from each field; a null value makes the list null
     ``x?``                  nothing instead of an error
     ``x!``                  a row whose values are all null becomes null
     ``(e)``                 a group
@@ -271,7 +271,7 @@ def datatype_of(given: pa.DataType | str, argument: str) -> pa.DataType:
 
 
 def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_unit: str | None) -> Selector:
-    """Return one float64 for each selector and element, in the order of the selectors."""
+    """Return a selector that gives, for each element, one float64 from each of ``selectors``, in order."""
     if not selectors:
         raise ValueError("to_scalars requires at least one selector")
     factor = _factor(unit, to_unit)
@@ -286,9 +286,9 @@ def scalars(selectors: tuple[Selector | str, ...], unit: float | str | None, to_
 def vector(
     caller: str, selectors: tuple[Selector | str, ...], axes: str, unit: float | str | None, to_unit: str | None
 ) -> Selector:
-    """Return fixed-size lists with one float32 for each letter of ``axes``, from the same number of selectors.
+    """Return a selector of fixed-size lists with one float32 for each letter of ``axes``, from as many selectors.
 
-    A single selector is also accepted; its values have fields with these names, or are lists of this length. A null
+    A single selector can give all numbers; its values are structs with these fields, or lists of this length. A null
     number makes the vector null. Raises ``ValueError`` for another number of selectors; the message names ``caller``.
     """
     factor = _factor(unit, to_unit)

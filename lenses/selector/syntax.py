@@ -29,7 +29,7 @@ def is_alphanumeric(c: str) -> bool:
 
 
 def is_name_part(c: str) -> bool:
-    """Return whether ``c`` can go on a field name or an identifier."""
+    """Return whether ``c`` can continue a field name or an identifier."""
     return c in "-_" or is_alphanumeric(c)
 
 
@@ -68,7 +68,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class MapEach:
-    """``map(…)``: the inner pipeline on each list, lists kept."""
+    """``map(…)``: the inner pipeline in each list; gives lists."""
 
     body: SelectorPipeline
 
@@ -97,7 +97,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A stage with its ``?`` (errors give nothing) and ``!`` (nulls count), in the order written."""
+    """A stage with its marks ``?`` (errors give nothing) and ``!`` (nulls count), in the order written."""
 
     inner: Node
     marks: str
@@ -105,7 +105,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A callable of the user's; equal to another one of the very same callable."""
+    """A user's callable; two are equal if they hold the very same callable."""
 
     callable: Callable[[pa.Array], Any]
 
@@ -134,7 +134,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Numbers times a factor, lists of numbers too."""
+    """Numbers, or lists of numbers, times a factor."""
 
     factor: float
 
@@ -148,9 +148,8 @@ class Nanoseconds:
 class Pack:
     """Several numbers, times a factor, as one vector: a fixed-size list of ``datatype``.
 
-    ``whole``: a null number makes the vector null; else only itself. ``by_position``: where the input is a list and
-    not a struct, its elements are taken in order. ``datatype`` None is ``pack(…)``: values of any one type, as they
-    are, and each of them has to be there.
+    ``whole``: a null number makes the whole vector null. ``by_position``: a list as input gives its elements in order.
+    ``datatype`` None is ``pack(…)``: values of any one type, unchanged; none may be missing.
     """
 
     parts: tuple[SelectorPipeline, ...]
@@ -162,7 +161,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStep:
-    """A stage of a pipeline; ``piped``: written behind a ``|``."""
+    """A stage of a pipeline; ``piped``: written after a ``|``."""
 
     node: Node
     piped: bool
@@ -224,7 +223,7 @@ def pipeline_text(pipeline: SelectorPipeline) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""``text`` in double quotes with the escapes that queries know: ``\\ \" \n \t``."""
+    r"""``text`` in double quotes, with the escapes of queries: ``\\ \" \n \t``."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
 
@@ -273,7 +272,7 @@ def _node_text(node: Node) -> str:
 
 
 def _beyond_text(node: Node) -> str:
-    """The text of what no query can say: for people, not for the parser."""
+    """The text of a stage that no query can express, for people and not for the parser."""
     match node:
         case Jq(program):
             return f"jq({json.dumps(program, ensure_ascii=False)})"
@@ -290,7 +289,7 @@ def _beyond_text(node: Node) -> str:
 
 
 def is_written(pipeline: SelectorPipeline) -> bool:
-    """Return whether the canonical text, parsed, gives the pipeline again."""
+    """Return whether parsing the canonical text gives the same pipeline."""
     return not any(
         isinstance(n, (Function, Jq, Cast, Scaled, Nanoseconds)) or (isinstance(n, Pack) and n.datatype is not None)
         for n in inner_nodes(pipeline)
@@ -298,5 +297,5 @@ def is_written(pipeline: SelectorPipeline) -> bool:
 
 
 def holds_code(pipeline: SelectorPipeline) -> bool:
-    """Return whether a callable of the user's is somewhere in the pipeline."""
+    """Return whether the pipeline contains a user's callable, at any depth."""
     return any(isinstance(n, Function) for n in inner_nodes(pipeline))

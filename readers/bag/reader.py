@@ -49,7 +49,7 @@ class BagSource(McapSource):
         return read_layout(file)
 
     def plan(self, file: BagFile, layout: McapLayout, unwanted: Places) -> list[McapSplit]:
-        """Return runs of chunks of about ``SPLIT_BYTES`` uncompressed bytes; one run for a bag without an index."""
+        """Return runs of chunks with about ``SPLIT_BYTES`` uncompressed bytes each; one run if there is no index."""
         summary = layout.summary
         if summary is None or sum(entry.uncompressed_size for entry in summary.chunks) <= SPLIT_BYTES:
             return [whole(file, layout, self.options, unwanted)]
@@ -154,7 +154,7 @@ def _pieces(file: BagFile, summary: Summary, unwanted: Places) -> list[SplitPiec
 
 
 def _indexed_times(file: BagFile, summary: Summary) -> TimeCollector:
-    """The times that the index records behind the chunks tell. Of the bag nothing else is read."""
+    """The times in the index records after the chunks. It reads nothing else of the bag."""
     collector = TimeCollector()
     if sum(entry.index_length for entry in summary.chunks) // ENTRY.itemsize > MAX_INDEXED_TIMES:
         return collector
@@ -181,13 +181,13 @@ class BagInfo(McapInfo):
 
 
 class BagReader(McapReader):
-    """Read chunks from a ROS 1 bag of version 2.0 (``.bag``; chunks plain, bz2 or lz4).
+    """Read chunks from a ROS 1 bag of version 2.0 (``.bag``; its chunks may be plain, bz2 or lz4).
 
     The chunks are those of :class:`McapReader` for the same messages in an MCAP. Every message becomes one row at the
     entity of its topic. A bag stores one time per message, the time of receipt. It is both ``message_log_time`` and
-    ``message_publish_time``. All connections of a topic become rows of one entity. A bag without an index, such as one
-    of an interrupted recorder (``.bag.active``), is read from start to end. Raises ``ReadError`` while a truncated or
-    damaged bag is read, and ``UnsupportedError`` for an encrypted bag or one of version 1.
+    ``message_publish_time``. The messages of all connections of a topic become rows of one entity. A bag without an
+    index, such as one from an interrupted recorder (``.bag.active``), is read from start to end. Reading a truncated or
+    damaged bag raises ``ReadError``; an encrypted bag or a bag of version 1 raises ``UnsupportedError``.
 
     Parameters
     ----------

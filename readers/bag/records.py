@@ -1,7 +1,7 @@
-"""The records of a bag of version 2.0, its header and its index, as the summary of an MCAP has them.
+"""The records, header and index of a bag of version 2.0, in the form of an MCAP's summary.
 
-A record is a header and data, each behind its length (u32, little endian). A header is a row of fields, each
-``name=value`` behind its length; the field ``op`` says what the record is. Format: http://wiki.ros.org/Bags/Format/2.0
+A record is a header and data, each after its length (u32, little-endian). A header is a series of fields, each
+``name=value`` after its length; the field ``op`` is the record's kind. Format: http://wiki.ros.org/Bags/Format/2.0
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIME: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<II")
 
 LAST_CONNECTION: Final = 2**16 - 2
-"""The largest id of a connection: it becomes the id of a channel, and one more that of a schema, both of 16 bits."""
+"""The largest id of a connection. Its channel has the same id, and its schema that id plus one, both of 16 bits."""
 
 
 class BagOp:
@@ -51,13 +51,13 @@ _NAMES: Final = {
 }
 
 COMPRESSIONS: Final = {b"none": "", b"bz2": "bz2", b"lz4": "lz4"}
-"""The compressions of chunks, with the names that an MCAP has for them."""
+"""The compressions of chunks, with their names in an MCAP."""
 
 Fields = Mapping[bytes, bytes]
 
 
 class BagRecord(NamedTuple):
-    """A record: where it begins in the file, what it is, the fields of its header, and its data."""
+    """A record: its place in the file, its kind, the fields of its header, and the place and size of its data."""
 
     offset: int
     op: int
@@ -67,7 +67,7 @@ class BagRecord(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
+        """The offset after the record."""
         return self.data_at + self.size
 
     @property
@@ -79,7 +79,7 @@ class BagRecord(NamedTuple):
 class BagFile(McapFile):
     """An open bag. Use it as a context manager.
 
-    ``counts`` are the messages of each chunk by its offset, as the index counts them, once :func:`read_layout` read it.
+    ``counts`` are the index's numbers of messages by chunk offset; :func:`read_layout` sets them.
     """
 
     kind: ClassVar[str] = "bag"
@@ -90,7 +90,7 @@ class BagFile(McapFile):
         self.counts: Mapping[int, int] = {}
 
     def record_at(self, offset: int, end: int) -> BagRecord:
-        """The record at ``offset``, which must are wholly before ``end``. Raises ``ReadError``."""
+        """The record at ``offset``. Raises ``ReadError`` unless all of it is before ``end``."""
         left = end - offset
         if left < 2 * U32.size:
             raise self._cut(offset, end, f"{left} bytes are left where a record should begin")
@@ -111,7 +111,7 @@ class BagFile(McapFile):
         return self.read_at(record.data_at, record.size, what=f"a {record.name} record")
 
     def view_of(self, at: int, size: int) -> memoryview:
-        """Bytes that stay until the next call of whatever method."""
+        """Bytes that stay valid until the next call of any method."""
         return self._window.at(at, size, what="a record")
 
     def _cut(self, offset: int, end: int, why: str) -> ReadError:
@@ -121,7 +121,7 @@ class BagFile(McapFile):
 
 
 def made_record(raw: bytes, offset: int, *, path: str, place: int) -> BagRecord:
-    """The record at ``offset`` of which these are the header and the length of the data; errors are at ``place``."""
+    """The record at ``offset`` from its ``raw`` header and data length; errors are at ``place``."""
     fields = parse_fields(raw[: -U32.size], path=path, offset=place)
     op = fields.get(b"op", b"")
     if len(op) != 1:
@@ -151,7 +151,7 @@ def parse_fields(raw: bytes, *, path: str, offset: int) -> Fields:
 
 
 def number(record: BagRecord, name: bytes, unpack: struct.Struct = U32, *, path: str) -> int:
-    """A number among the fields of a record. Raises ``ReadError``."""
+    """Return a field of a record that is a number. Raises ``ReadError``."""
     value = record.fields.get(name, b"")
     if len(value) != unpack.size:
         raise _without(record, name, path)
@@ -159,7 +159,7 @@ def number(record: BagRecord, name: bytes, unpack: struct.Struct = U32, *, path:
 
 
 def time_in(record: BagRecord, name: bytes, *, path: str) -> int:
-    """A time among the fields of a record, in ns. Raises ``ReadError``."""
+    """Return a field of a record that is a time, in ns. Raises ``ReadError``."""
     value = record.fields.get(name, b"")
     if len(value) != _TIME.size:
         raise _without(record, name, path)
@@ -193,9 +193,9 @@ def connection_id(record: BagRecord, *, path: str) -> int:
 
 
 def define_connection(registry: Registry, record: BagRecord, data: bytes, *, path: str, offset: int) -> None:
-    """Take a connection in as a channel of messages of ROS 1, with its schema. Raises ``ReadError``.
+    """Define a connection as a channel of ROS 1 messages, with its schema. Raises ``ReadError``.
 
-    Of several connections with one definition the first has the schema.
+    Connections with the same definition share the first one's schema.
     """
     body = b"".join((record.fields.get(b"conn", b""), record.fields.get(b"topic", b""), data))
     if registry.is_known(McapOp.CHANNEL, body):
@@ -224,7 +224,7 @@ def _text(value: bytes) -> str:
 
 
 class _ChunkInfo(NamedTuple):
-    """A chunk as the index describes it: its place, its times (ns), and its messages by connection."""
+    """A chunk as the index describes it: its place, times (ns), and numbers of messages by connection."""
 
     offset: int
     start_time: int
@@ -233,7 +233,7 @@ class _ChunkInfo(NamedTuple):
 
 
 def check_version(file: BagFile) -> None:
-    """Raise ``ReadError`` unless the file begins as a bag of version 2.0 does, and is not encrypted."""
+    """Raise ``ReadError`` unless the file begins like a bag of version 2.0 and is not encrypted."""
     begin = file.read_up_to(0, _LONGEST_VERSION)
     if begin.startswith(MAGIC):
         return
@@ -260,7 +260,7 @@ def check_version(file: BagFile) -> None:
 
 
 def bag_header(file: BagFile) -> BagRecord:
-    """The first record of a bag. Raises ``ReadError`` where it is another one, or says that the bag is encrypted."""
+    """The header record of a bag. Raises ``ReadError`` if the first record is another one, or the bag is encrypted."""
     record = file.record_at(len(MAGIC), file.size)
     if record.op != BagOp.BAG_HEADER:
         why = f"the file begins with a {record.name} record instead of its header"
@@ -277,7 +277,7 @@ def bag_header(file: BagFile) -> BagRecord:
 
 
 def read_layout(file: BagFile) -> McapLayout:
-    """Read the header of a bag and its index, if it has one. Raises ``ReadError`` where they are cut or damaged."""
+    """Read the header of a bag and its index, if it has one. Raises ``ReadError`` if they are cut or damaged."""
     check_version(file)
     header = bag_header(file)
     path, size = file.path, file.size
@@ -326,7 +326,7 @@ def read_layout(file: BagFile) -> McapLayout:
 
 
 def _read_index(file: BagFile, index_at: int, registry: Registry) -> Iterator[_ChunkInfo]:
-    """The chunks of the index, which may repeat none; its connections go to ``registry``."""
+    """The chunks of the index, each of which must occur once; connections go to ``registry``."""
     check_limit(file.size - index_at, MAX_FOOTER, path=file.path, offset=index_at, what="the length of the index")
     file.expect((index_at, file.size))
     at, seen = index_at, set()
@@ -364,7 +364,7 @@ def _chunk_info(record: BagRecord, data: bytes, path: str) -> _ChunkInfo:
 
 
 def _entries(file: BagFile, start: int, end: int, infos: list[_ChunkInfo]) -> Iterator[ChunkIndexEntry]:
-    """The chunks as an MCAP's index has them, each compared with the record that it points at."""
+    """The chunks as entries of an MCAP's index, each checked against the record that it points to."""
     file.peek((info.offset, 128) for info in infos)
     ends = [*(info.offset for info in infos), end][1:]
     at = start

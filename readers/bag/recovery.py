@@ -36,16 +36,16 @@ from .section import BagBlock, BagMessages, BagSection, walk
 _STEP: Final = 64 * 1024
 _WINDOW: Final = 4 * MIB
 _MARK: Final = U32.pack(4) + b"op="
-"""What the headers of all records have in them, before the byte that says what they are."""
+"""The bytes that precede the kind of record in every header."""
 
 _LONGEST_HEAD: Final = 512
-"""Bytes of a header before its ``op`` in which the beginning of a record is looked for."""
+"""The number of bytes before an ``op`` that are searched for the start of a record."""
 
 _MOST_TRIES: Final = 100_000
-"""Most places that are looked at in one file."""
+"""The maximum number of places to try in one file."""
 
 _EFFORT: Final = 20
-"""How many times the size of a file its broken chunks may make us read and decompress, besides one large chunk."""
+"""The limit on what broken chunks may read and decompress, in multiples of the file's size, besides one large chunk."""
 
 
 class _Broken(NamedTuple):
@@ -58,10 +58,10 @@ class _Broken(NamedTuple):
 
 
 class RecoveringSection(BagSection):
-    """Reads records like ``BagSection``; what it cannot read is noted in ``report`` and passed over.
+    """Reads records like ``BagSection``; it skips what it cannot read, and notes that in ``report``.
 
-    Behind a damaged place it goes on with the next record that makes sense, of those at the places ``index`` at the
-    latest. Of a chunk that does not decompress to what it declares the records before the break are kept, as doubtful.
+    After a damaged place, it continues at the next believable record, and at the latest at the next place in ``index``.
+    If a chunk does not decompress to its declared size, the records before the break are kept as doubtful.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RecoveringSection(BagSection):
         self._report.whole_until = self._report.whole_until or self._file.size
 
     def _pass_over(self, at: int, error: ReadError) -> Generator[MessageGroup, None, int]:
-        """Keep what is left of the record at ``at``, and return where to go on."""
+        """Keep the rest of the record at ``at``, and return where to continue."""
         yield from self._flush()
         broken = self._broken_chunk(at)
         begin, inside = at + 1, at
@@ -98,7 +98,7 @@ class RecoveringSection(BagSection):
         else:
             self._report.lost(at, error.message)
         if broken is not None and broken.head.compression:
-            inside = broken.end  # records that are found in there are parts of what was compressed
+            inside = broken.end  # records found inside are parts of the compressed data
         after = self._end_of(at) or self._next_record(begin, inside)
         if broken is None or not broken.records:
             self._report.lost_bytes += after - at
@@ -109,7 +109,7 @@ class RecoveringSection(BagSection):
         return after
 
     def _end_of(self, at: int) -> int | None:
-        """The end of the record at ``at``, if another one follows there, or nothing does."""
+        """The end of the record at ``at``, if another record or the end of the split follows it."""
         end = self._split.end
         try:
             record = self._file.record_at(at, end)
@@ -120,7 +120,7 @@ class RecoveringSection(BagSection):
         return record.end if record.size or record.op != BagOp.CHUNK else None
 
     def _next_record(self, at: int, inside: int) -> int:
-        """The place at or behind ``at`` where a believable record begins, or the end; up to ``inside`` only a chunk."""
+        """The place of the next believable record from ``at`` on, or the end; up to ``inside``, only of a chunk."""
         end = self._split.end
         indexed = next((offset for offset in self._index if offset >= at), end)
         begin = at
@@ -141,7 +141,7 @@ class RecoveringSection(BagSection):
         return indexed
 
     def _beginning(self, window: bytes, begin: int, place: int, op: int) -> int | None:
-        """The byte of the file at which the record begins whose ``op`` is at ``place`` of the window."""
+        """The start, in the file, of the record whose ``op`` is at ``place`` in the window."""
         for at in range(place - U32.size, max(place - _LONGEST_HEAD, -1), -1):
             size = U32.unpack_from(window, at)[0]
             if not place - at + 4 <= size <= _LONGEST_HEAD:
@@ -165,7 +165,7 @@ class RecoveringSection(BagSection):
         return names[record.op] in record.fields and (record.op == BagOp.CONNECTION or b"conn" in record.fields)
 
     def _broken_chunk(self, at: int) -> _Broken | None:
-        """The rest of the chunk at ``at``, if it is one: to the end of the file where that comes too early."""
+        """The rest of the chunk at ``at``, if there is one; it ends with the file at the latest."""
         end = self._split.end
         with suppress(ReadError):
             (size,) = U32.unpack(self._file.read_at(at, U32.size, what="a record"))
@@ -176,7 +176,7 @@ class RecoveringSection(BagSection):
             if record.op != BagOp.CHUNK:
                 return None
             head = chunk_head(record, path=self._file.path)
-            if not head.size and not head.uncompressed_size:  # its sizes were to be filled in when it was finished
+            if not head.size and not head.uncompressed_size:  # the recorder fills in sizes when it ends a chunk
                 left = end - data_at
                 most = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, left * MAX_COMPRESSION_RATIO))
                 head = head._replace(size=left, uncompressed_size=most)
@@ -191,7 +191,7 @@ class RecoveringSection(BagSection):
         return None
 
     def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[MessageGroup, None, int]:
-        """The messages among the first records of a damaged chunk; returns how many bytes of records were whole."""
+        """Yield the messages in a damaged chunk's first records, and return how many bytes of records were whole."""
         arena = np.frombuffer(broken.records, np.uint8)
         block = BagBlock(0, len(arena), at, None)
         messages, end = self._first_of(arena, block)
@@ -205,7 +205,7 @@ class RecoveringSection(BagSection):
         return end
 
     def _first_of(self, arena: Bytes, block: BagBlock) -> tuple[MessageHeads, int]:
-        """The messages of a block up to its first fault, and where that is."""
+        """The messages of a block up to its first fault, and the fault's place."""
         walked = walk(arena, block, self._registry, path=self._file.path)
         try:
             return self._heads_at(arena, walked, block), walked.end
@@ -214,7 +214,7 @@ class RecoveringSection(BagSection):
             return joined([]), walked.end
 
     def _messages(self, arena: Bytes, blocks: Sequence[BagBlock]) -> MessageHeads:
-        """The messages of blocks; one that breaks gives those before the break."""
+        """The messages of blocks; a damaged block gives the messages before the damage."""
         parts = []
         for block in blocks:
             try:
@@ -238,7 +238,7 @@ class RecoveringSection(BagSection):
         return MessageGroup(arena, messages)
 
     def _heads(self, made: BagMessages, offset: int) -> MessageHeads:
-        """The messages whose connection is known; others are lost."""
+        """The messages of known connections; other messages are lost."""
         known = np.array([id_ for id_ in self._registry.channels if id_ <= LAST_CONNECTION], np.int64)
         good = np.isin(made.connections, known)
         count = int((~good).sum())
@@ -249,7 +249,7 @@ class RecoveringSection(BagSection):
 
 
 def _decompressed_beginning(head: ChunkHead, data: bytes) -> bytearray:
-    """The records of a chunk as far as its data decompresses, at most as many bytes as it declares."""
+    """A chunk's records as far as its data decompresses, at most as many bytes as the chunk declares."""
     if head.compression != "bz2":
         return decompress_beginning(head, data)
     most = min(head.uncompressed_size, MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(data) * MAX_COMPRESSION_RATIO))
@@ -270,7 +270,7 @@ def _decompressed_beginning(head: ChunkHead, data: bytes) -> bytearray:
 
 
 class BagSalvage(NamedTuple):
-    """The reading of a damaged bag: its records in ``split``, with what its index tells, if it can be believed."""
+    """A plan to read a damaged bag: its records in ``split``, and the content of its index, if that is credible."""
 
     split: McapSplit
     facts: FileFacts
@@ -278,7 +278,7 @@ class BagSalvage(NamedTuple):
     report: McapRecoveryReport
 
     def section(self, file: BagFile, registry: Registry) -> RecoveringSection:
-        """A reader of the records; it fills the report."""
+        """Return a reader of the records, which fills the report."""
         summary = self.layout.summary if self.layout is not None else None
         index = [entry.offset for entry in summary.chunks] if summary is not None else []
         return RecoveringSection(file, self.split, registry, self.report, index)
@@ -293,7 +293,7 @@ class BagSalvage(NamedTuple):
 
 
 def plan_salvage(file: BagFile, options: McapOptions) -> BagSalvage:
-    """Look at the header and the index. Raises ``ReadError`` only where it is no bag that can be read at all."""
+    """Read the header and the index. Raises ``ReadError`` only if the file cannot be read as a bag at all."""
     check_version(file)
     report = McapRecoveryReport(file.path, file.size)
     decoders = file_decoders(options.decoders)

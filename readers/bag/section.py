@@ -1,4 +1,4 @@
-"""A split of a bag, read front to end: records in, groups of decompressed messages out."""
+"""A split of a bag, read from front to end: its records give groups of decompressed messages."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ ENTRY: Final = np.dtype([("seconds", "<u4"), ("nanoseconds", "<u4"), ("offset", 
 
 _SMALLEST: Final = 2 * U32.size
 _HEAD: Final = 38
-"""Bytes of the header of a message as writers make it: ``conn``, ``op`` and ``time``, in whatever order."""
+"""Bytes of the message header that writers make: ``conn``, ``op`` and ``time``, in any order."""
 
 _WIDTH: Final = _HEAD + 2 * U32.size
 _SHAPES: Final = 16
-"""Orders and lengths of headers that are looked for in a group before messages are taken one by one."""
+"""The number of header shapes that are tried in a group before messages are read one by one."""
 
 _STEP: Final = 4 * MIB
-"""Bytes that are decompressed at a time."""
+"""The number of bytes to decompress at a time."""
 
 _WINDOWS: Final = (64 * 1024, 8 * MIB)
-"""Smallest and largest piece in which messages outside of chunks are read."""
+"""The sizes of the smallest and largest piece for messages outside of chunks."""
 
 
 def times_of(entries: np.ndarray) -> npt.NDArray[np.uint64]:
-    """The times of entries (``ENTRY``) of an index record, in ns."""
+    """The times of an index record's entries (``ENTRY``), in ns."""
     return _nanoseconds(entries["seconds"], entries["nanoseconds"])
 
 
@@ -78,9 +78,9 @@ def _nanoseconds(seconds: np.ndarray, nanoseconds: np.ndarray) -> npt.NDArray[np
 
 
 class BagBlock(NamedTuple):
-    """Whole records from byte ``begin`` to ``end`` of the arena: those of the chunk at ``offset``, or from there on.
+    """Whole records from byte ``begin`` to ``end`` of the arena; ``offset`` is the place of their chunk or first one.
 
-    ``indexed`` holds of each index record behind the chunk the connection and the entries; None if it can't be used.
+    ``indexed`` has the connection and entries of each index record after the chunk; it is None if they are unusable.
     """
 
     begin: int
@@ -90,7 +90,7 @@ class BagBlock(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """The shape of the headers of messages: where two values are in the first 46 bytes, and which bytes are fixed."""
+    """The shape of message headers: the places of two values in the first 46 bytes, and of the bytes that are fixed."""
 
     conn: int
     time: int
@@ -98,7 +98,7 @@ class _Shape(NamedTuple):
 
 
 class BagMessages(NamedTuple):
-    """Messages of an arena: where the data of each begins and its length, its connection (int64) and time (uint64)."""
+    """Messages of an arena: the start and length of each message's data, its connection (int64) and time (uint64)."""
 
     starts: Ints
     lengths: Ints
@@ -107,7 +107,7 @@ class BagMessages(NamedTuple):
 
 
 def _shape_of(head: bytes) -> _Shape | None:
-    """The shape of the header of a message, from its length on; None if it is not as writers make it."""
+    """The shape of a message's header, beginning with its length; None if writers make no such header."""
     if U32.unpack_from(head)[0] != _HEAD:
         return None
     at, values = U32.size, {}
@@ -130,9 +130,9 @@ def _shape_of(head: bytes) -> _Shape | None:
 
 
 def _messages_at(arena: Bytes, places: Ints) -> BagMessages | None:
-    """The messages whose records begin at ``places`` (ascending); None if one of them is none.
+    """The messages whose records begin at ``places`` (ascending); None if a record is not a message.
 
-    Their lengths are not looked at yet. Headers of one shape are read all at once.
+    Their lengths are not checked yet. Headers of one shape are read all at once.
     """
     count = len(places)
     starts, lengths, connections = np.zeros((3, count), np.int64)
@@ -170,7 +170,7 @@ def _fill(made: BagMessages, which: Ints, places: Ints, rows: Bytes, shape: _Sha
 
 
 def _fill_one(made: BagMessages, row: int, arena: Bytes, place: int) -> bool:
-    """Take a message whose header has another shape; false if there is none."""
+    """Read a message whose header has another shape. Return False if there is none."""
     try:
         record = _record_in(arena, place, len(arena), path="", offset=0)
         time = record.fields.get(b"time", b"")
@@ -185,7 +185,7 @@ def _fill_one(made: BagMessages, row: int, arena: Bytes, place: int) -> bool:
 
 
 def _record_in(arena: Bytes, at: int, end: int, *, path: str, offset: int) -> BagRecord:
-    """The record at byte ``at`` of the arena; its data may run past the end. Raises ``ReadError`` at ``offset``."""
+    """The record at byte ``at`` of the arena; its data may extend past ``end``. Raises ``ReadError`` at ``offset``."""
     left = end - at - _SMALLEST
     size = U32.unpack_from(arena.data, at)[0] if left >= 0 else -1
     if not 0 <= size <= min(left, MAX_BAG_HEADER):
@@ -195,7 +195,7 @@ def _record_in(arena: Bytes, at: int, end: int, *, path: str, offset: int) -> Ba
 
 
 class Walk(NamedTuple):
-    """The beginnings of the messages of a block, the end of the walk, and the fault there, if there is one."""
+    """The places of a block's messages, the end of the walk, and the fault there, if any."""
 
     offsets: list[int]
     end: int
@@ -203,7 +203,7 @@ class Walk(NamedTuple):
 
 
 def walk(arena: Bytes, block: BagBlock, registry: Registry, *, path: str) -> Walk:
-    """Go from record to record; connections go to ``registry``. It ends before the first record that is not whole."""
+    """Walk from record to record up to the first one that is not whole; connections go to ``registry``."""
     view, unpack, at, end = arena.data, U32.unpack_from, block.begin, block.end
     offsets: list[int] = []
     fixed: list[tuple[int, int, bytes]] = []
@@ -242,7 +242,7 @@ def walk(arena: Bytes, block: BagBlock, registry: Registry, *, path: str) -> Wal
 
 
 def _fixed_parts(head: bytes) -> list[tuple[int, int, bytes]]:
-    """The stretches of a header that are the same in each message of its shape; none if it has another."""
+    """The parts of a header that are the same in all messages of its shape; empty if the shape is unknown."""
     shape = _shape_of(head)
     if shape is None:
         return []
@@ -251,7 +251,7 @@ def _fixed_parts(head: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def _by_index(arena: Bytes, blocks: Sequence[BagBlock], registry: Registry, path: str) -> BagMessages | None:
-    """The messages by the indexes of all blocks, or None unless these and the records agree exactly."""
+    """The messages by the indexes of all blocks, or None if indexes and records do not agree exactly."""
     entries = [(id_, np.frombuffer(raw, ENTRY)) for block in blocks for id_, raw in block.indexed or ()]
     counts = np.array([sum(len(raw) for _, raw in block.indexed or ()) // ENTRY.itemsize for block in blocks])
     if not entries or not counts.all():
@@ -284,7 +284,7 @@ def _by_index(arena: Bytes, blocks: Sequence[BagBlock], registry: Registry, path
 
 
 def checked_head(record: BagRecord, *, path: str) -> ChunkHead:
-    """The head of a chunk whose sizes are believable. Raises ``ReadError``."""
+    """The head of a chunk, with checked sizes. Raises ``ReadError``."""
     head = chunk_head(record, path=path)
     if head.compression == "" and head.size != head.uncompressed_size:
         raise _wrong_size(head, head.size, path, record.offset)
@@ -295,9 +295,9 @@ def checked_head(record: BagRecord, *, path: str) -> ChunkHead:
 
 
 def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: str, offset: int) -> None:
-    """Fill ``out`` with the records of a compressed chunk, exactly as many bytes as it declares.
+    """Fill ``out`` with a compressed chunk's records, exactly as many bytes as the chunk declares.
 
-    Writers make one stream or frame of a chunk. Takes little memory beside, whatever the bytes say of themselves.
+    Writers compress a chunk as one stream or frame. Needs little other memory, whatever sizes the data declares.
     """
     size, used = head.uncompressed_size, 0
     if not len(data) and not size:
@@ -330,8 +330,8 @@ def _wrong_size(head: ChunkHead, size: int, path: str, offset: int) -> ReadError
 class BagSection:
     """Reads the records of one split.
 
-    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``; chunks that the
-    split does not want are passed over. Up to ``threads`` small chunks of a local file are decompressed at once.
+    It reads every record of the split, or raises ``ReadError``; it skips chunks that the split does not need. Up to
+    ``threads`` small chunks of a local file are decompressed at once.
     """
 
     def __init__(self, file: BagFile, split: McapSplit, registry: Registry, *, threads: int = 1) -> None:
@@ -355,7 +355,7 @@ class BagSection:
         except Exception:
             try:
                 self._wait()
-            except ReadError as earlier:  # of a chunk that comes before what failed
+            except ReadError as earlier:  # in a chunk before the failed place
                 raise earlier from None
             raise
         finally:
@@ -385,19 +385,19 @@ class BagSection:
         return damaged(why, path=self._file.path, offset=self._split.start)
 
     def _wait(self) -> None:
-        """Wait for the chunks that are being decompressed."""
+        """Wait until pending chunks are decompressed."""
         if self._pool is not None:
             self._pool.finish(lambda at, size: self._file.read_at(at, size, what="a chunk"))
 
     def _make_room(self, record: BagRecord) -> Iterator[MessageGroup]:
-        """Take an arena for a record that does not fit into what is left of the one before, whose messages come."""
+        """If a record does not fit into the arena, yield the arena's messages, and take a new one."""
         need = self._room_for(record)
         if need > len(self._arena) - self._used:
             yield from self._flush()
             self._arena = take_arena(max(GROUP_BYTES, need))
 
     def _room_for(self, record: BagRecord) -> int:
-        """Arena bytes that a record needs."""
+        """The arena bytes that a record needs."""
         if record.op == BagOp.CHUNK and record.offset not in self._split.unwanted:
             return checked_head(record, path=self._file.path).uncompressed_size
         if record.op == BagOp.MESSAGE:
@@ -408,7 +408,7 @@ class BagSection:
         return 0
 
     def _take(self, record: BagRecord) -> int:
-        """Take a record in, or some of them, and return where the next one begins."""
+        """Read one or several records, and return where the next one begins."""
         path = self._file.path
         after_chunk, self._behind_chunk = self._behind_chunk, False
         if record.op == BagOp.CHUNK:
@@ -422,7 +422,7 @@ class BagSection:
             define_connection(self._registry, record, data, path=path, offset=record.offset)
         elif record.op == BagOp.MESSAGE:
             return self._take_window(record)
-        elif record.op != BagOp.CHUNK_INFO:  # of an index that the recorder wrote, and its header does not name yet
+        elif record.op != BagOp.CHUNK_INFO:  # from an index that the bag's header does not name yet
             raise damaged(f"there is a {record.name} record among the chunks", path=path, offset=record.offset)
         return record.end
 
@@ -449,7 +449,7 @@ class BagSection:
         self._behind_chunk = True
 
     def _check_is_finished(self, record: BagRecord) -> None:
-        """Raise where no record follows an empty chunk: a recorder fills in its sizes when it has written all of it."""
+        """Raise if no record follows an empty chunk: a recorder fills in a chunk's sizes when it ends the chunk."""
         try:
             self._file.record_at(record.end, self._split.end)
         except ReadError as error:
@@ -476,7 +476,7 @@ class BagSection:
         block.indexed.append((id_, bytes(self._file.view_of(record.data_at, record.size))))
 
     def _take_window(self, record: BagRecord) -> int:
-        """Take a stretch of records outside of chunks, beginning with a message: of a chunk that was not finished."""
+        """Read a run of records outside of chunks, beginning with a message. They are from an unfinished chunk."""
         offset = record.offset
         size = max(record.end - offset, min(self._window, self._split.end - offset))
         out = self._arena[self._used : self._used + size]
@@ -500,7 +500,7 @@ class BagSection:
             yield MessageGroup(arena, messages)
 
     def _messages(self, arena: Bytes, blocks: Sequence[BagBlock]) -> MessageHeads:
-        """The messages of blocks, by their indexes where these are right, else by going from record to record."""
+        """The messages of blocks: by their indexes if these are right, else by a walk from record to record."""
         if blocks and all(block.indexed for block in blocks):
             made = _by_index(arena, blocks, self._registry, self._file.path)
             if made is not None:
@@ -521,7 +521,7 @@ class BagSection:
         return self._heads(made, block.offset)
 
     def _heads(self, made: BagMessages, offset: int) -> MessageHeads:
-        """The messages as the rest of the reader has them. Raises ``ReadError`` for those of no known connection."""
+        """The messages in the reader's common form. Raises ``ReadError`` for messages of unknown connections."""
         known = self._registry.channels
         unknown = [id_ for id_ in np.unique(made.connections).tolist() if id_ > LAST_CONNECTION or id_ not in known]
         if unknown:

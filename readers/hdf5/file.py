@@ -1,7 +1,8 @@
-"""An HDF5 file: its objects as h5py tells them in a process of its own, and rows of its datasets as Arrow arrays.
+"""An HDF5 file: its objects, and rows of its datasets as Arrow arrays.
 
-Plain storage (contiguous, or chunks that are at most shuffled and deflated) is read here, by the places that libhdf5
-gives; all else by h5py in that process. Source: the HDF5 file format specification, version 3.
+h5py lists the objects in a separate process. Plain storage (contiguous, or chunks that are at most shuffled and
+deflated) is read here, at the places that libhdf5 reports; h5py reads all other storage in that process. Source: the
+HDF5 file format specification, version 3.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Hdf5DatasetInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset, and how it is stored. ``type`` describes its elements; ``item`` is the size of one, in bytes.
+    """A dataset and its storage. ``type`` describes its elements; ``item`` is the size of an element in bytes.
 
-    It is ``inner`` of the file ``home``, which is the input where it is empty. ``segments`` of external storage are a
-    path, an offset, and a size, which is 0 for all that follows.
+    The dataset is at ``inner`` in the file ``home``; an empty ``home`` is the input. ``segments`` of external storage
+    are a path, an offset, and a size; a size of 0 is the rest of the file.
     """
 
     path: str
@@ -76,7 +77,7 @@ class Dataset:
 
     @property
     def info(self) -> Hdf5DatasetInfo:
-        """The entry of :meth:`Hdf5Reader.datasets`."""
+        """The entry in :meth:`Hdf5Reader.datasets`."""
         return Hdf5DatasetInfo(self.path, self.shape, self.dtype)
 
     @property
@@ -108,7 +109,7 @@ class Dataset:
 class Tree:
     """The objects of a file in order: groups, datasets, attributes by path, and links that are not followed.
 
-    ``versions`` are those of the file and of others to which it refers, by their paths.
+    ``versions`` are the versions of the file and of other files to which it refers, by path.
     """
 
     groups: tuple[str, ...]
@@ -121,16 +122,16 @@ class Tree:
 
 
 def require_hdf5_extra() -> None:
-    """Raise ``MissingExtraError`` where h5py is not installed."""
+    """Raise ``MissingExtraError`` if h5py is not installed."""
     if importlib.util.find_spec("h5py") is None:
         raise MissingExtraError("HDF5 needs h5py, which is not installed", hint=extra_command("hdf5"))
 
 
 class Hdf5File:
-    """An open file, and others in its folder to which it refers.
+    """An open file, and other files in its folder to which it refers.
 
-    ``versions`` are those of a :class:`Tree` that was read before; no other files are opened then. Rows before ``stop``
-    are read ahead of calls. Raises ``SourceMissingError``, and ``ReadError`` for what is no HDF5 file.
+    With the ``versions`` of a :class:`Tree` that was read before, no other files are opened. Rows before ``stop`` are
+    read ahead of calls. Raises ``SourceMissingError``, and ``ReadError`` if the file is not HDF5.
     """
 
     def __init__(self, path: str, versions: Mapping[str, str | None] | None = None, stop: int = 0) -> None:
@@ -171,7 +172,7 @@ class Hdf5File:
         return self._others.get(home) or self._other(home, self.path) if home else self._file
 
     def _other(self, name: str, referring: str) -> PositionalFile:
-        """Return the file of a name in another file. Raises ``ReadError`` unless it is in the folder of the input."""
+        """Return the file that ``referring`` calls ``name``. Raises ``ReadError`` if it is outside the input folder."""
         if is_url(self.path):
             raise ReadError("not read: the input is in an object store", path=self.path)
         folder = os.path.dirname(self.path)  # noqa: PTH120
@@ -188,7 +189,7 @@ class Hdf5File:
         return file
 
     def _check_signature(self) -> None:
-        """Look at offset 0 and then at powers of two from 512 on: a block of the user's may come first."""
+        """Check for the signature at offset 0 and then at powers of two from 512 on: a user block may come first."""
         at = 0
         while at + len(_SIGNATURE) <= self._file.size:
             if self._file.read(at, len(_SIGNATURE), what="the signature") == _SIGNATURE:
@@ -224,7 +225,7 @@ class Hdf5File:
         return Tree(tuple(groups), tuple(datasets), attributes, skipped, links, foreign, versions)
 
     def check(self, datasets: Sequence[Dataset]) -> None:
-        """Raise ``ReadError`` for values elsewhere, and for sizes that the file cannot hold or memory cannot."""
+        """Raise ``ReadError`` for values in files that are not read, and for sizes too large for the file or memory."""
         for dataset in datasets:
             if dataset.foreign is not None:
                 raise self._error(dataset, dataset.foreign, _FOREIGN)
@@ -247,9 +248,9 @@ class Hdf5File:
             raise self._error(largest, what, "The file is damaged or malicious, or its values were never written.")
 
     def array(self, dataset: Dataset, start: int, stop: int) -> pa.Array:
-        """Rows of a dataset, one value a row: a number, a fixed-size list of a row of two dimensions, a list of more.
+        """Return rows of a dataset with one value each: a number, a fixed-size list (two dimensions) or a list (more).
 
-        Of a dataset without rows, its only value. Raises ``ReadError``.
+        For a dataset without rows, return its only value. Raises ``ReadError``.
         """
         count = stop - start if dataset.shape else 1
         items = count * dataset.row_items if dataset.shape else 1
@@ -280,7 +281,7 @@ class Hdf5File:
         return self._chunked(dataset, start, stop)
 
     def _external(self, dataset: Dataset, start: int, stop: int) -> bytes:
-        """Rows put together of segments of other files."""
+        """Read rows from segments of other files."""
         at, left = start * dataset.row_bytes, (stop - start) * dataset.row_bytes
         what = f"rows {start:,} to {stop:,} of {dataset.path}"
         parts = []
@@ -296,7 +297,7 @@ class Hdf5File:
         return b"".join(parts)
 
     def _chunked(self, dataset: Dataset, start: int, stop: int) -> Bytes:
-        """Rows put together of storage chunks; those never written are fill values."""
+        """Read rows from storage chunks; chunks that were never written have fill values."""
         assert dataset.chunks is not None
         shape, chunks = dataset.shape, dataset.chunks
         first = start // chunks[0] * chunks[0]
@@ -318,7 +319,7 @@ class Hdf5File:
         return out.reshape(-1)
 
     def _chunk(self, dataset: Dataset, corner: tuple[int, ...], stop: int) -> Bytes:
-        """A storage chunk. It is kept for the next call if it goes on behind the row ``stop``."""
+        """Return a storage chunk. It is kept for the next call if it extends beyond row ``stop``."""
         key = (dataset.path, corner)
         assert dataset.chunks is not None
         is_used_up = stop >= min(corner[0] + dataset.chunks[0], dataset.shape[0])
@@ -369,7 +370,7 @@ class Hdf5File:
         return out
 
     def _index(self, dataset: Dataset) -> dict[tuple[int, ...], tuple[int, int, int]]:
-        """The places of the storage chunks by their corners."""
+        """The places of the storage chunks by corner."""
         index = self._indexes.get(dataset.path)
         if index is None:
             data = self._ask("index", dataset)
@@ -383,7 +384,7 @@ class Hdf5File:
         return index
 
     def _asked_rows(self, dataset: Dataset, start: int, stop: int) -> Bytes:
-        """Rows as h5py reads them, of blocks of more rows than are needed at once."""
+        """Read rows with h5py, in blocks with more rows than one call needs."""
         if not dataset.shape:
             return self._ask("rows", dataset, 0, 1)
         if dataset.type["kind"] in ("text", "vlen"):
@@ -397,9 +398,9 @@ class Hdf5File:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _block(self, dataset: Dataset, row: int) -> tuple[int, int, Bytes]:
-        """The first row of the block that has a row, the one behind its last, and its bytes.
+        """Return the block that contains a row: its first row, the row after its last, and its bytes.
 
-        The next is read ahead: the process decodes while this one goes on (lzf in ``benchmarks/bench_hdf5.py``).
+        The next block is read ahead: h5py decodes while this process continues (lzf in ``benchmarks/bench_hdf5.py``).
         """
         block = self._blocks.get(dataset.path)
         if block is None or not block[0] <= row < block[1]:
@@ -413,7 +414,7 @@ class Hdf5File:
         return block
 
     def _begun(self, dataset: Dataset, low: int) -> tuple[int, int, Future[Bytes]]:
-        """Begin to read a block: its first row, the one behind its last, and its bytes to come."""
+        """Start to read a block. Return its first row, the row after its last, and a future of its bytes."""
         size = max(dataset.row_bytes, 1)
         high = low + max(_BLOCK // size, 1)
         if dataset.chunks and dataset.chunks[0] * size <= MAX_HDF5_CHUNK // 4:
@@ -456,14 +457,14 @@ class Hdf5File:
 
 
 def _memory(size: int) -> Bytes:
-    """Memory from Arrow, which has that of earlier chunks at hand: glibc's faults again for each page of MiBs."""
+    """Memory from Arrow, which reuses that of earlier chunks; large blocks from glibc cause page faults each time."""
     return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
 
 def _unshuffled(data: bytes | Bytes, item: int) -> Bytes:
-    """Put the bytes of each element together, of the first bytes of all, the second bytes of all, and so on.
+    """Undo HDF5's shuffle, which stores the first bytes of all elements, then their second bytes, and so on.
 
-    Column by column in blocks that fit the cache: at 2 to 8 bytes twice to six times as fast as to transpose.
+    It works column by column in blocks that fit the cache: for 2 to 8 bytes, 2 to 6 times as fast as a transposition.
     """
     planes = np.frombuffer(data, np.uint8).reshape(item, -1)
     if item > _MOST_COLUMNS:
@@ -498,7 +499,7 @@ def _dataset(item: dict[str, Any], homes: Sequence[str]) -> Dataset:
 
 
 def _attribute(facts: Sequence[Any]) -> pa.Array:
-    """One value: an attribute of several is a fixed-size list. A bool is an int8, as it is stored."""
+    """One value; several values are one fixed-size list. A bool is an int8, as stored."""
     _, kind, count, rank, values = facts
     if isinstance(values, list):
         flat = pa.array(values, pa.string())
@@ -526,7 +527,7 @@ def _numbers(dtype: str, data: bytes | Bytes, count: int) -> npt.NDArray[Any]:
 
 
 def _elements(kind: dict[str, Any], data: bytes | Bytes, count: int) -> pa.Array:
-    """Elements of one type as an array of ``count``, of their bytes one after the other."""
+    """Return ``count`` elements of one type as an array, from their consecutive bytes."""
     return _MAKERS[kind["kind"]](kind, data, count)
 
 

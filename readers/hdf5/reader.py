@@ -67,7 +67,7 @@ class Hdf5Options:
 
 @dataclass(frozen=True)
 class Preset:
-    """The options for the files of a data set: the groups that are recordings, and options of a stream."""
+    """The options for a data set's files: the groups that are recordings, and the options of a stream."""
 
     recordings: str | None = None
     images: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ PRESETS: Final[dict[str, Preset]] = {
 
 
 class ImageLayout(NamedTuple):
-    """The layout of a dataset of pictures: the encoding of its pixels, or "" for files, and its width and height."""
+    """The layout of a dataset of pictures: the pixels' encoding, or "" for files, and the width and height."""
 
     encoding: str = ""
     width: int = 0
@@ -93,7 +93,7 @@ class ImageLayout(NamedTuple):
 
     @classmethod
     def of(cls, dataset: Dataset, path: str) -> ImageLayout:
-        """Return the layout of a dataset of pictures. Raises ``UsageError`` for one that has none."""
+        """Return the layout of a dataset of pictures. Raises ``UsageError`` if it does not hold pictures."""
         dtype, shape = dataset.dtype, dataset.shape
         if dtype == "uint8" and len(shape) == 2:
             return cls()
@@ -109,7 +109,7 @@ class ImageLayout(NamedTuple):
         )
 
     def columns(self, values: pa.Array, dataset: Dataset, path: str, first_row: int) -> Columns:
-        """Return the components of rows, the first of which is ``first_row``. Raises ``ReadError``."""
+        """Return the components of rows that start at ``first_row``. Raises ``ReadError``."""
         rows = len(values)
         if not self.encoding:
             blobs, types = _files(values, dataset, path, first_row)
@@ -136,7 +136,7 @@ def _descriptor(archetype: str, field: str, kind: str) -> ComponentDescriptor:
 
 
 def _files(values: pa.Array, dataset: Dataset, path: str, first_row: int) -> tuple[pa.Array, pa.Array]:
-    """The files in rows, without the zeros behind them, as lists of bytes, and their media types."""
+    """The files in rows as lists of bytes, without trailing zeros, and their media types."""
     rows = np.frombuffer(values.flatten().buffers()[1], np.uint8)[values.offset * dataset.row_bytes :]
     rows = rows[: len(values) * dataset.row_bytes].reshape(len(values), -1)
     sizes = dataset.shape[1] - np.argmax(rows[:, ::-1] != 0, axis=1)
@@ -157,7 +157,7 @@ def _files(values: pa.Array, dataset: Dataset, path: str, first_row: int) -> tup
 
 
 class _Group(NamedTuple):
-    """One entity: the datasets with rows that become columns, and those with one value."""
+    """One entity: its datasets with rows, which become columns, and its datasets with a single value."""
 
     entity_path: str
     columns: tuple[Dataset, ...]
@@ -166,7 +166,7 @@ class _Group(NamedTuple):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk, as Rerun 0.41 counts them: as many of the widest column as 2 MiB hold."""
+        """The rows of a chunk, as in Rerun 0.41: as many as fit into 2 MiB of the widest column."""
         widest = max(max(d.row_bytes for d in self.columns), 1)
         return max(1, min(CHUNK_BYTES // widest, _CHUNK_ROWS))
 
@@ -183,7 +183,7 @@ class _Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Split(Split):
-    """Rows of a group of the plan; its values without rows where it ``ends``. ``group`` None: the attributes."""
+    """Rows of a group in the plan or, if ``ends``, the group's values without rows. Without ``group``: attributes."""
 
     group: int | None
     start: int = 0
@@ -194,8 +194,8 @@ class Hdf5Split(Split):
 class Hdf5Source(Source[Hdf5Split]):
     """The chunks of one HDF5 file, or of a group of it.
 
-    Guarantee: every row of every dataset comes once. Order: attributes; by group, in the order of their paths, its rows
-    by chunks of about 2 MiB, then its values without rows. The same for every run over the same bytes.
+    Guarantee: every row of every dataset comes once. Order: attributes; then the groups by path, each with its rows in
+    chunks of about 2 MiB and then its values without rows. It is the same for every run over the same bytes.
     """
 
     def __init__(self, path: str, options: Hdf5Options | None = None) -> None:
@@ -216,14 +216,14 @@ class Hdf5Source(Source[Hdf5Split]):
         return [self.path]
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Hdf5Source:
-        """The same without the entities that nobody looks at: their datasets are not read."""
+        """Return the source without unused entities, whose datasets are not read."""
         narrowed = Hdf5Source(self.path, self.options)
         narrowed._plan, narrowed._wanted = self._plan, wanted
         return narrowed
 
     @property
     def plan(self) -> _Plan:
-        """The layout of the chunks. Raises ``ReadError``, and ``UsageError`` for options that do not fit it."""
+        """The layout of the chunks. Raises ``ReadError``, and ``UsageError`` for options that do not fit the file."""
         if self._plan is None:
             with Hdf5File(self.path) as file:
                 tree = file.tree()
@@ -238,7 +238,7 @@ class Hdf5Source(Source[Hdf5Split]):
         return {entity for entity, _ in self.plan.attributes} | {group.entity_path for group in self.plan.groups}
 
     def splits(self) -> Sequence[Hdf5Split]:
-        """The attributes, and rows of each group of about 64 MiB. Raises ``ReadError``."""
+        """Return splits for the attributes and for about 64 MiB of rows of each group. Raises ``ReadError``."""
         plan = self.plan
         name = os.path.basename(self.path)  # noqa: PTH119 (a URL too)
         splits = [Hdf5Split(name, 0, None)]
@@ -364,7 +364,7 @@ def _planned(tree: Tree, options: Hdf5Options, path: str) -> _Plan:
 
 
 def _images(datasets: Sequence[Dataset], options: Hdf5Options, root: str, path: str) -> list[Dataset]:
-    """The datasets that the option names, which have rows. A pattern that fits none gives a warning."""
+    """The datasets with rows that the option names. A pattern that fits none gives a warning."""
     images: dict[str, Dataset] = {}
     for given in options.images:
         pattern = _path(root + "/" + _path(given))
@@ -406,7 +406,7 @@ def _index(datasets: Sequence[Dataset], options: Hdf5Options, root: str, path: s
 
 
 def _rows(datasets: Sequence[Dataset], index: Dataset | None, path: str) -> int:
-    """The rows of all datasets. Raises ``UsageError`` where they differ."""
+    """The number of rows, which all datasets share. Raises ``UsageError`` if they differ."""
     columns = [d for d in datasets if d.shape]
     lengths = [d.shape[0] for d in columns]
     rows = index.shape[0] if index is not None else (max(lengths, key=lengths.count) if lengths else 0)
@@ -436,7 +436,7 @@ def _warn_of_unmatched(tree: Tree, options: Hdf5Options, ignored: Sequence[str],
 
 
 def _warn_of_rest(tree: Tree, datasets: Sequence[Dataset], is_in: Callable[[str], bool], path: str) -> None:
-    """Name what becomes no data."""
+    """Warn of what is left out or read differently."""
     for dataset in datasets:
         if dataset.is_empty or 0 in dataset.shape[:2]:
             _warn(path, f"the dataset {dataset.path} is empty, and is left out")
@@ -602,7 +602,7 @@ class Hdf5Reader(FrameReader):
 
 
 def preset_of(name: str | None) -> Preset:
-    """Return the options of a data set, or none without a name. Raises ``UsageError``."""
+    """Return the options of a named data set, or else the defaults. Raises ``UsageError`` for an unknown name."""
     if name is None:
         return Preset()
     if name not in PRESETS:

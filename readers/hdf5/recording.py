@@ -18,7 +18,7 @@ _SHARED = {o.name: o for o in ParquetRecording.options()}
 
 
 def _shared(name: str) -> Any:
-    """The option of Parquet of this name, which means the same."""
+    """The Parquet option of this name, which has the same meaning."""
     o = _SHARED[name]
     return option(o.default, o.help, flag=o.flag, metavar=o.metavar, choices=o.choices, parse=o.parse, switch=o.switch)
 
@@ -27,7 +27,7 @@ def _shared(name: str) -> Any:
 class Hdf5Recording(RecordingFile):
     """An HDF5 file; its options are those of :meth:`Hdf5Reader.stream`.
 
-    ``recordings`` is a pattern of groups; each of them is a recording.
+    ``recordings`` is a pattern for groups; each matching group is a recording.
     """
 
     index_columns: tuple[Any, ...] = _shared("index_columns")
@@ -73,7 +73,7 @@ class Hdf5Recording(RecordingFile):
         )
 
     def episodes(self) -> Sequence[Episode]:
-        """Return the groups of the pattern ``recordings``; none without a pattern. Raises ``ReadError``."""
+        """Return the groups that match the pattern ``recordings``; none without a pattern. Raises ``ReadError``."""
         from .reader import Hdf5Reader, preset_of
 
         pattern = self.recordings or preset_of(self.preset).recordings

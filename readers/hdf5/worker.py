@@ -1,7 +1,7 @@
-"""The program of the process that runs h5py, so that what crashes libhdf5 or takes all memory ends only that process.
+"""The program of the process that runs h5py. Files that crash libhdf5 or use up memory end only that process.
 
-It is the program of a :class:`...engine.sandbox.Sandbox`. It can open no file, so libhdf5 follows no link to another:
-this program does, and the process that asks opens those that it allows. Bytes of all files come through the pipe.
+It runs in a :class:`...engine.sandbox.Sandbox` and cannot open files, so libhdf5 cannot follow links to other files.
+This program follows links, and the requesting process opens the files that it allows. All bytes come by the pipe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...engine.sandbox import AskedFile, FailureError, Pipes, failure_of, serve
 _PAGE = 1 << 18
 _PAGES = 64
 _RUN = 8
-"""Pages that are read at once where the one before was read."""
+"""The number of pages to read at once if the page before them was read."""
 _SECONDS = 5.0
 _MOST_OBJECTS = 100_000
 _MOST_PATHS = 10_000
@@ -32,22 +32,22 @@ _MOST_ATTRIBUTE = 1 << 24
 _MOST_CHUNKS = 1 << 22
 _MOST_BLOCK = 1 << 28
 _CACHE = 1 << 20
-"""Each request opens the file anew, and reads each storage chunk once: more would only cost memory."""
+"""Each request opens the file anew and reads each storage chunk once, so a larger cache would only cost memory."""
 
 
 class _ForeignError(Exception):
-    """Another file is not read; the message says which, and why."""
+    """Another file is not read; the message names it and the reason."""
 
 
 class _PagedFile(AskedFile):
-    """A file as h5py takes it. Small reads are of pages, the last of which are kept."""
+    """A file object for h5py. Small reads fetch whole pages; the most recent pages are kept."""
 
     def __init__(self, wire: Pipes, size: int, number: int) -> None:
         super().__init__(wire, size, 64 * size + (1 << 26), number)
         self._pages: OrderedDict[int, memoryview] = OrderedDict()
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from where it stands; return how many bytes there were."""
+        """Fill a buffer from the current position; return how many bytes were read."""
         size = max(0, min(len(buffer), self._size - self.position))
         if size > _PAGE:
             buffer[:size] = self._asked(self.position, size)
@@ -91,7 +91,7 @@ class _PagedFile(AskedFile):
 
 
 class _Files:
-    """The files of a request by their numbers: 0 is the one that is requested, others are those that it refers to."""
+    """The files of a request by number: 0 is the requested file, other numbers are files that it refers to."""
 
     def __init__(self, wire: Pipes, size: int) -> None:
         self.wire = wire
@@ -118,7 +118,7 @@ class _Files:
         return number
 
     def root(self, number: int) -> Any:
-        """Return the root group of a file. Raises :class:`_ForeignError` for another that is no HDF5."""
+        """Return the root group of a file. Raises :class:`_ForeignError` if another file is not HDF5."""
         if number not in self._open:
             file = _PagedFile(self.wire, self._sizes[number], number)
             try:
@@ -133,9 +133,9 @@ class _Files:
         return _shown(next(name for (name, _), other in self._numbers.items() if other == number))
 
     def follow(self, number: int, here: Any, path: str) -> tuple[int, Any]:
-        """Return the number of the file and the object at a path from a group, all links on the way followed.
+        """Follow a path and all its links from a group; return the number of the object's file, and the object.
 
-        Raises ``KeyError`` where nothing is, and :class:`_ForeignError` where that is in another file.
+        Raises ``KeyError`` if there is no object, and :class:`_ForeignError` if it is missing in another file.
         """
         waiting = _parts(path)
         followed, start = 0, number
@@ -165,7 +165,7 @@ class _Files:
 
 @contextlib.contextmanager
 def _opened(wire: Pipes, request: dict[str, Any]) -> Iterator[_Files]:
-    """The files of a request in a block, whose failures name the dataset that is requested."""
+    """Open the files of a request for a block. Failures in the block name the requested dataset."""
     files = _Files(wire, request["size"])
     try:
         yield files
@@ -188,7 +188,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _type(dtype: Any, depth: int = 0) -> dict[str, Any]:
-    """Return a type as plain data; ``skip`` where its values are not read."""
+    """Return a type as plain data, with kind ``skip`` if its values are not read."""
     if depth > 8:
         return {"kind": "skip", "why": "a type nested too deeply"}
     if h5py.check_ref_dtype(dtype) is not None:
@@ -233,7 +233,7 @@ def _simple_type(dtype: Any, depth: int) -> dict[str, Any]:
 
 
 def _dataset(files: _Files, number: int, item: Any) -> dict[str, Any]:
-    """Return what there is to know of a dataset without reading its values."""
+    """Return the facts on a dataset that are known without reading its values."""
     shape = item.shape
     try:
         dtype = item.dtype
@@ -272,7 +272,7 @@ def _dataset(files: _Files, number: int, item: Any) -> dict[str, Any]:
 
 
 def _segments(files: _Files, number: int, plist: Any) -> list[tuple[int, int, int]]:
-    """Return the parts of external storage in order: number of a file, offset, and size, 0 for all that follows."""
+    """Return the parts of external storage in order: file number, offset, and size (0 for the rest of the file)."""
     segments = []
     for i in range(plist.get_external_count()):
         name, offset, size = plist.get_external(i)
@@ -291,7 +291,7 @@ def _name(dtype: np.dtype[Any]) -> str:
 
 
 def _attributes(item: Any) -> tuple[list[Any], list[str]]:
-    """Return name, type, count, shape and value of each attribute, and those that are not read."""
+    """Return name, type, count, rank and value of each attribute, and the attributes that are not read."""
     attributes, skipped = [], []
     for name in sorted(item.attrs):
         try:
@@ -323,7 +323,7 @@ def _text(value: Any) -> str:
 
 
 def tree(wire: Pipes, request: dict[str, Any]) -> None:
-    """Send all objects below the root: path, kind and facts. Links are followed, but for those that lead upwards."""
+    """Send path, kind and facts of all objects below the root. Links are followed unless they lead upwards."""
     with _opened(wire, request) as files:
         objects = _walk(files)
     wire.send("track", objects)
@@ -360,7 +360,7 @@ def _walk(files: _Files) -> list[Any]:
 def _children(
     files: _Files, here: str, number: int, group: Any, parents: list[tuple[int, int]], objects: list[Any]
 ) -> Iterator[tuple[str, int, Any, list[tuple[int, int]]]]:
-    """Yield what is in a group, the last name first; what is not followed goes to ``objects``."""
+    """Yield the objects in a group, the last name first; links that are not followed are added to ``objects``."""
     for name in sorted(group, reverse=True):
         path = f"{here.rstrip('/')}/{name}"
         try:
@@ -387,7 +387,7 @@ def _address(item: Any) -> int:
 
 
 def index(wire: Pipes, request: dict[str, Any]) -> None:
-    """Send where the chunks of a dataset are: coordinates, offset, size and filter mask of each, as int64."""
+    """Send the coordinates, offset, size and filter mask of each chunk of a dataset, as int64."""
     rows: list[tuple[int, ...]] = []
 
     def add(info: Any) -> None:
@@ -403,7 +403,7 @@ def index(wire: Pipes, request: dict[str, Any]) -> None:
 
 
 def rows(wire: Pipes, request: dict[str, Any]) -> None:
-    """Send values of a dataset: bytes of each, or lengths and then bytes where they vary."""
+    """Send the bytes of a dataset's values; if their lengths vary, send the lengths first."""
     start, stop = request["start"], request["stop"]
     with _opened(wire, request) as files:
         item = files.root(0)[request["path"]]
@@ -449,16 +449,16 @@ class _Axis:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it grows with what it selects from."""
+        """Whether the selection grows with the dataset."""
         return not 0 <= max(self.count, self.block) < 1 << 63
 
     def before(self, place: int) -> int:
-        """Return how many places are before one."""
+        """Return how many selected places are before ``place``."""
         blocks, rest = divmod(max(place - self.start, 0), self.stride)
         return min(blocks * self.block + min(rest, self.block), self.size)
 
     def places(self, low: int, high: int) -> Any:
-        """Return the places from the one numbered ``low`` to the one before ``high``."""
+        """Return the places with numbers from ``low`` to before ``high``."""
         numbers = np.arange(low, high)
         return self.start + numbers // self.block * self.stride + numbers % self.block
 
@@ -472,7 +472,7 @@ def _axes(space: Any, shape: tuple[int, ...]) -> list[_Axis]:
 
 
 def _source(files: _Files, number: int, mapping: Any) -> tuple[int, Any]:
-    """Return the dataset of a part of a view. Raises :class:`_ForeignError` and ``KeyError``."""
+    """Return the source dataset of a part of a view. Raises :class:`_ForeignError` and ``KeyError``."""
     name, path = mapping.file_name, mapping.dset_name
     home = number if name == "." else files.number(name, number)
     what = _shown(path) if home == number else f"another file, {_shown(name)}: {_shown(path)}"
@@ -488,7 +488,7 @@ def _source(files: _Files, number: int, mapping: Any) -> tuple[int, Any]:
 
 
 def _check_view(files: _Files, number: int, item: Any) -> None:
-    """Look at the sources of a view: libhdf5 gives fill values for what is missing."""
+    """Check the sources of a view, as libhdf5 gives fill values for missing data."""
     for mapping in item.virtual_sources():
         home, source = _source(files, number, mapping)
         axes = _axes(mapping.vspace, item.shape)
@@ -508,7 +508,7 @@ def _check_part(axes: list[_Axis], of: list[_Axis], source: Any) -> None:
 
 
 def _view_rows(files: _Files, item: Any, start: int, stop: int) -> Any:
-    """Return rows of a view. Parts of other files are put in place here; libhdf5 would take all for the same file."""
+    """Return rows of a view. Parts from other files are inserted here, as libhdf5 would read all from the same file."""
     mappings = item.virtual_sources()
     parts = [(_axes(mapping.vspace, item.shape), mapping) for mapping in mappings]
     if any(axis.is_endless for axes, _ in parts for axis in axes):
@@ -531,7 +531,7 @@ def _view_rows(files: _Files, item: Any, start: int, stop: int) -> Any:
 
 
 def _selected(source: Any, axes: list[_Axis], low: int, high: int, dtype: Any) -> Any:
-    """Return values of a selection, from the one numbered ``low`` to the one before ``high``."""
+    """Return the values of a selection with numbers from ``low`` to before ``high``."""
     if not axes:
         return np.full(1, source[()], dtype)
     rows, *rest = axes
@@ -556,6 +556,6 @@ if __name__ == "__main__":
     with contextlib.suppress(ImportError):
         import hdf5plugin  # noqa: F401 (it registers filters)
     for encoding in ("ascii", "latin-1", "utf-8"):
-        codecs.lookup(encoding)  # which needs files the first time
+        codecs.lookup(encoding)  # the first lookup reads files
     h5py._errors.silence_errors()  # noqa: SLF001
     serve(_OPERATIONS, _SECONDS)

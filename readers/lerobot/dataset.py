@@ -81,7 +81,7 @@ class LeRobotDataset:
         return [LeRobotEpisode(self, episode) for episode in self.info.episodes]
 
     def episode(self, index: int) -> LeRobotEpisode:
-        """Return episode ``number``. Raises ``UsageError`` if the episode does not exist."""
+        """Return the episode with number ``index``. Raises ``UsageError`` if it does not exist."""
         for episode in self.info.episodes:
             if episode.index == index:
                 return LeRobotEpisode(self, episode)
@@ -155,7 +155,7 @@ class LeRobotReader:
 
 @dataclass(frozen=True, slots=True)
 class _Renamed:
-    """Puts a prefix before entity paths, and another name on the timeline of frames."""
+    """Adds a prefix to entity paths, and renames the timeline of frames."""
 
     prefix: str
     timeline: str
@@ -217,7 +217,7 @@ class LeRobotEpisode(FrameReader):
 
     def source(self) -> EpisodeSource:
         """Return the episode as a source for a pipeline."""
-        info = self._dataset.info._replace(episodes=())  # sources travel
+        info = self._dataset.info._replace(episodes=())  # sources are sent to other processes
         return EpisodeSource(str(self._dataset.path.absolute()), info, self._episode)
 
     def stream(self, *, video_mode: VideoMode = "native", b_frames: BFrames = "reencode") -> LazyChunkStream:

@@ -1,4 +1,4 @@
-"""The files of a LeRobot dataset, which may come from anybody: only those in its folder are opened, within limits."""
+"""The files of a LeRobot dataset. A dataset may be hostile: only files in its folder are opened, within limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LINK_HINT: Final = "Links out of a dataset are not followed, for security. Copy
 
 
 def file_in(root: Path, place: Path) -> Path:
-    """Return ``place``, a file in a dataset, when it may be opened.
+    """Return ``place``, a file in a dataset, if it may be opened.
 
-    Raises ``SourceMissingError`` if nothing is there, and ``ReadError`` for a link that leaves the dataset and for what
-    is no file, such as a pipe.
+    Raises ``SourceMissingError`` if it does not exist, and ``ReadError`` for a link that leaves the dataset and for
+    anything but a file, such as a pipe.
     """
     try:
         mode = inside(root, place).stat().st_mode
@@ -35,9 +35,9 @@ def file_in(root: Path, place: Path) -> Path:
 
 
 def inside(root: Path, place: Path) -> Path:
-    """Return ``place`` if all links on its way stay in a dataset.
+    """Return ``place`` if all links in its path stay in a dataset.
 
-    In a snapshot of Hugging Face's cache, they may point to the blobs of the cache. Raises ``ReadError`` for others.
+    In a snapshot of Hugging Face's cache, links may point to the cache's blobs. Raises ``ReadError`` for other links.
     """
     real, home = Path(os.path.realpath(place)), Path(os.path.realpath(root))
     blobs = [home.parent.parent / "blobs"] if home.parent.name == "snapshots" else []
@@ -90,7 +90,7 @@ def _parsed(text: str, path: Path, at: int | None) -> dict[str, Any]:
 
 
 def number_in(entries: Mapping[str, Any], key: str, path: Path) -> int:
-    """Return a number from 0 on. Raises ``ReadError``."""
+    """Return a number that is at least 0. Raises ``ReadError``."""
     value = entries.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
         raise ReadError(f"{key!r} is {shortened(value)}, which is not a number", path=str(path), hint=HINT)
@@ -98,11 +98,11 @@ def number_in(entries: Mapping[str, Any], key: str, path: Path) -> int:
 
 
 MOST_SECONDS: Final = 9e9
-"""The largest time; as nanoseconds it fits 64 bits."""
+"""The largest time; in nanoseconds it fits into 64 bits."""
 
 
 def seconds_in(entries: Mapping[str, Any], key: str, path: Path) -> float | None:
-    """Return a time from 0 on, or None if it is missing. Raises ``ReadError``."""
+    """Return a time that is at least 0, or None if it is missing. Raises ``ReadError``."""
     value = entries.get(key)
     if value is None:
         return None
@@ -112,7 +112,7 @@ def seconds_in(entries: Mapping[str, Any], key: str, path: Path) -> float | None
 
 
 def texts_in(entries: Mapping[str, Any], key: str, path: Path) -> tuple[str, ...]:
-    """Return one text, several, or none. Numbers are texts, too. Raises ``ReadError``."""
+    """Return one, several or no texts. Numbers are also texts. Raises ``ReadError``."""
     value = entries.get(key)
     values = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(text, str | int | float) for text in values):

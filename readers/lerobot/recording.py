@@ -1,4 +1,4 @@
-"""LeRobot in the registry of formats: a folder of episodes, each a recording, and what ``inspect`` shows of it."""
+"""LeRobot in the registry of formats: a folder of episodes, each a recording, and what ``inspect`` shows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class LeRobotRecording(RecordingFile):
 
 @lru_cache(maxsize=1)
 def _dataset(path: Path, stamp: tuple[int, int]) -> LeRobotDataset:
-    """The dataset that the episodes of a run are of; what its ``meta`` says is read once, until that has changed."""
+    """The dataset of a run's episodes. Its ``meta`` is read once, and again if it changed."""
     del stamp
     from .dataset import LeRobotDataset
 

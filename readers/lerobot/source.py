@@ -47,12 +47,12 @@ _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
 _MOST_CHUNKS: Final = 1_000_000
 _LONGEST_NAME: Final = 255
 _LEAST_FPS: Final = 1e-5
-"""A frame a day; a rate is a fraction of whole numbers up to a million."""
+"""About one frame a day; a rate is a fraction of integers up to a million."""
 _OF_EPISODES: Final = ("episode_index", "length", "tasks")
 
 
 class Feature(NamedTuple):
-    """One feature of the frames: its name, the kind of its values and their shape, and names of the numbers."""
+    """One feature of the frames: its name, the kind and shape of its values, and the names of its numbers."""
 
     name: str
     dtype: str
@@ -62,7 +62,7 @@ class Feature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeInfo:
-    """One episode: its number, frames and tasks, and the files (below the dataset) it lies in."""
+    """One episode: its number, frames and tasks, and the paths of its files in the dataset."""
 
     index: int
     length: int
@@ -72,7 +72,7 @@ class EpisodeInfo:
 
 
 class LeRobotInfo(NamedTuple):
-    """The whole of ``meta``. ``tasks`` maps numbers to texts; ``fps`` is in frames a second."""
+    """The whole of ``meta``. ``tasks`` maps numbers to texts; ``fps`` is in frames per second."""
 
     version: str
     robot_type: str | None
@@ -83,7 +83,7 @@ class LeRobotInfo(NamedTuple):
 
 
 def read_metadata(root: Path) -> LeRobotInfo:
-    """Read ``meta``. Raises ``ReadError``; ``UnsupportedError`` for a version that nobody here knows."""
+    """Read ``meta``. Raises ``ReadError``, and ``UnsupportedError`` for an unknown version."""
     path = root / INFO
     info = read_json(root, path)
     version = info.get("codebase_version", "")
@@ -146,7 +146,7 @@ def _v3_episodes(root: Path, info: Mapping[str, Any], features: tuple[Feature, .
 def _checked(
     episodes: Iterator[EpisodeInfo], features: tuple[Feature, ...], fps: float, path: Path
 ) -> tuple[EpisodeInfo, ...]:
-    """Return the episodes by number. Raises ``ReadError`` if one is there twice, or is too long, or for too many."""
+    """Return the episodes by number. Raises ``ReadError`` if one occurs twice or is too long, or there are too many."""
     most = min(MAX_EPISODES, MAX_ELEMENTS // (1 + sum(f.dtype == "video" for f in features)))
     by_number: dict[int, EpisodeInfo] = {}
     for episode in episodes:
@@ -212,7 +212,7 @@ def _rows(root: Path, path: Path, wanted: Callable[[str], bool]) -> Iterator[dic
 
 
 def _filled(template: str, place: Mapping[str, int], path: Path) -> str:
-    """A path below the dataset from its template, ``data/chunk-{episode_chunk:03d}/…``."""
+    """Return a path in the dataset from its template, such as ``data/chunk-{episode_chunk:03d}/…``."""
 
     def number(match: re.Match[str]) -> str:
         name, width = match.groups()
@@ -243,7 +243,7 @@ def _feature(name: str, facts: Any, path: Path) -> Feature:
 
 
 def _flat_names(names: Any, depth: int = 0) -> Iterator[str]:
-    """Names as datasets spell them: a list, a list in a list, or a mapping to lists."""
+    """The names in a list, in a list of lists, or in a mapping to lists; datasets have all three."""
     if isinstance(names, str):
         yield names
     elif isinstance(names, dict) and depth < 4:
@@ -267,7 +267,7 @@ _IMAGE: Final = ComponentDescriptor("EncodedImage:blob", "rerun.archetypes.Encod
 
 
 class _FeatureColumn(NamedTuple):
-    """A feature as a component column of one list per row, and the names of its numbers, where they have some."""
+    """A feature as a component column with one list per row, and the names of its numbers, if any."""
 
     descriptor: ComponentDescriptor
     values: pa.ListArray
@@ -275,7 +275,7 @@ class _FeatureColumn(NamedTuple):
 
 
 def _entity_of(feature: str) -> str:
-    """The entity of a feature: dots part its path.
+    """The entity of a feature; dots separate the parts of its path.
 
     >>> _entity_of("observation.images.top")
     'observation/images/top'
@@ -284,9 +284,9 @@ def _entity_of(feature: str) -> str:
 
 
 def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _FeatureColumn:
-    """The component of a feature that is no image: numbers are ``Scalars``, texts ``TextDocument``.
+    """The component of a feature that is not an image: numbers become ``Scalars``, texts ``TextDocument``.
 
-    Anything else comes as it is, as a component of the feature's last name.
+    Other values stay as they are, in a component with the last part of the feature's name.
     """
     datatype = values.type
     if pa.types.is_string(datatype) or pa.types.is_large_string(datatype):
@@ -300,7 +300,7 @@ def _feature_column(feature: Feature | None, name: str, values: pa.Array) -> _Fe
 
 
 def _is_image(feature: Feature | None, datatype: pa.DataType) -> bool:
-    """Return whether a column has images: bytes or the path of each in a struct, or paths alone."""
+    """Return whether a column has images: structs with the bytes or path of each, or only paths."""
     if pa.types.is_struct(datatype):
         return {"bytes", "path"} <= {field.name for field in datatype}
     is_text = pa.types.is_string(datatype) or pa.types.is_large_string(datatype)
@@ -345,10 +345,10 @@ def _blobs(values: pa.Array) -> pa.ListArray:
 
 
 class _Images:
-    """Reads the images of a dataset that are files of their own, and counts the missing ones.
+    """Reads images of a dataset that are separate files, and counts missing ones.
 
-    A path is one below the dataset's folder, or below that of the data. Other files of the machine are not read: a
-    dataset may come from anybody.
+    Paths are relative to the dataset's folder or to the data's folder. Files elsewhere on the machine are not read, as
+    a dataset may be hostile.
     """
 
     def __init__(self, root: str, data: str) -> None:
@@ -357,7 +357,7 @@ class _Images:
         self._missing: dict[str, tuple[int, str]] = {}
 
     def pieces(self, feature: str, values: pa.Array) -> Iterator[tuple[slice, pa.ListArray]]:
-        """The blobs of some rows each, about ``CHUNK_BYTES`` where they come of files; null where there is no image."""
+        """Yield the blobs of consecutive rows, about ``CHUNK_BYTES`` if some are from files; null for no image."""
         is_struct = pa.types.is_struct(values.type)
         blobs = pc.struct_field(values, "bytes") if is_struct else pa.nulls(len(values), pa.binary())
         paths = pc.struct_field(values, "path") if is_struct else values
@@ -375,7 +375,7 @@ class _Images:
                 start, size, images = row + 1, 0, []
 
     def warn(self) -> None:
-        """Say, once for each feature, how many images are missing."""
+        """Warn, once for each feature, how many images are missing."""
         for feature, (count, first) in self._missing.items():
             warnings.warn(
                 f"{self._root}: feature {feature!r}: the files of {counted(count, 'image')} are missing, so the "
@@ -484,7 +484,7 @@ class EpisodeSource(Source[Split]):
             ) from error
 
     def _videos(self, frames: EpisodeFrames) -> Iterator[Chunk]:
-        """The samples of the videos that are wanted and can be read. Warns of those that need PyAV, where it isn't."""
+        """Yield the samples of the selected videos. Warns of videos that need PyAV if it is not installed."""
         lost: dict[str, list[str]] = {}
         for video in self._videos_wanted():
             entity = parse_entity_path(_entity_of(video.feature))
@@ -537,7 +537,7 @@ class EpisodeSource(Source[Split]):
             )
 
     def _properties(self) -> Iterator[Chunk]:
-        """The facts that ``meta`` has of the episode, and the places of its videos."""
+        """Yield the facts on the episode in ``meta``, and the paths of its videos."""
         facts: dict[str, Any] = {
             "codebase_version": self.info.version,
             "episode_index": self.episode.index,
@@ -554,7 +554,7 @@ class EpisodeSource(Source[Split]):
                 yield _static(entity, "LeRobotVideo", place)
 
     def _frames(self, file: ParquetFile) -> Iterator[dict[str, pa.Array]]:
-        """The columns that are wanted, of the frames of this episode, in batches."""
+        """Yield the selected columns of this episode's frames, in batches."""
         columns = {
             i: name
             for i, name in enumerate(file.schema.names)
@@ -623,7 +623,7 @@ class EpisodeSource(Source[Split]):
     def _tasks(
         self, tasks: pa.Array, timelines: Mapping[str, pa.Array], last: int | None
     ) -> tuple[Chunk | None, int | None]:
-        """The text of the task in the frames where it changes."""
+        """The task's text, in the frames where it changes."""
         numbers = tasks.to_pylist()
         rows = [i for i, n in enumerate(numbers) if n != (numbers[i - 1] if i else last)]
         if not rows or not self._wants("/task"):
@@ -671,7 +671,7 @@ def _static(entity_path: str, archetype: str, facts: Mapping[str, Any]) -> Chunk
 
 
 def _may_hold(file: ParquetFile, row_group: int, episode: int) -> bool:
-    """Return whether frames of an episode may are in a row group, by its statistics."""
+    """Return whether a row group may have frames of an episode, by its statistics."""
     if _EPISODE not in file.schema.names:
         return True
     (leaf,) = file.leaves([file.schema.names.index(_EPISODE)])

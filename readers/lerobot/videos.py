@@ -1,4 +1,4 @@
-"""The videos of an episode as chunks: samples as they are in the file, on the timelines of the frames."""
+"""An episode's videos as chunks: samples as in the file, on the timelines of the frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECOND = 1_000_000_000
 
 
 class Video(NamedTuple):
-    """The video of one feature: its path below the dataset, and the seconds of it that belong to the episode."""
+    """The video of one feature: its path in the dataset, and the start and end of the episode in it, in seconds."""
 
     feature: str
     path: str
@@ -47,10 +47,10 @@ class EpisodeFrames:
     ) -> Iterator[Chunk]:
         """Yield the chunks of a video: those of a ``VideoStream``, as in :func:`stream_chunks`.
 
-        Each sample takes the times of the frame that is less than half a frame away, as lerobot's loader pairs them.
-        Those of a lead-in, which a decoder needs before the first frame, have the times that frames would have there:
-        negative ones of ``frame_index`` and ``timestamp``. Warns (``ReadWarning``) where frames and samples differ, and
-        raises ``ReadError`` where no frame has a sample.
+        Each sample gets the times of the frame at most half a frame away, as in lerobot's loader. Lead-in samples,
+        which a decoder needs before the first frame, have the times of frames before it: ``frame_index`` and
+        ``timestamp`` are negative. Warns (``ReadWarning``) if frames and samples differ. Raises ``ReadError`` if no
+        frame has a sample.
         """
         lines = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         half = 1 / (2 * self._fps)
@@ -74,7 +74,7 @@ class EpisodeFrames:
 
 
 class _Pairing:
-    """The frame of each sample, and how many have none."""
+    """Finds the frame of each sample, and counts frames and samples without a partner."""
 
     def __init__(self, lines: Mapping[str, Ticks], fps: Fraction, track: VideoTrack, start: Fraction) -> None:
         self._lines = lines
@@ -87,14 +87,14 @@ class _Pairing:
         self._shared = self._beside = 0
 
     def _frame_times(self, lines: Mapping[str, Ticks]) -> Ticks:
-        """Nanoseconds of each frame since the start: those of ``timestamp`` where they ascend, else by the rate."""
+        """Each frame's nanoseconds since the start: ``timestamp`` if its values ascend, else computed from the rate."""
         given = lines.get("timestamp")
         if given is not None and (np.diff(given) > 0).all():
             return given
         return np.array([round(number * self._step) for number in range(self._length)], np.int64)
 
     def times(self, pts: Ticks) -> dict[str, pa.Array]:
-        """Return the times on each timeline of samples that are shown at ticks."""
+        """Return the times, on each timeline, of samples with these presentation times in ticks."""
         base, start = self._track.time_base, self._start
         scale, shift = base.numerator * start.denominator * _SECOND, start.numerator * base.denominator * _SECOND
         unit = base.denominator * start.denominator
@@ -114,7 +114,7 @@ class _Pairing:
         return out
 
     def _nearest(self, since: Ticks) -> Ticks:
-        """The row of the frame that is less than half a frame away; -1 if there is none."""
+        """The row of the nearest frame, at most half a frame away; -1 if there is none."""
         after = np.searchsorted(self._at, since).clip(1, max(self._length - 1, 1))
         before = after - 1
         after = after.clip(0, self._length - 1)
@@ -138,7 +138,7 @@ class _Pairing:
         return not self._has_sample.any()
 
     def disagreement(self) -> str | None:
-        """Return how samples and frames differ; None if each frame has one sample. Those of a lead-in are fine."""
+        """Return how samples and frames differ; None if each frame has one sample. Lead-in samples do not count."""
         missing = self._length - int(self._has_sample.sum())
         parts = []
         if missing:

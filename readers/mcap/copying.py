@@ -1,4 +1,4 @@
-"""The messages of an MCAP, a bag or a database as they are stored, for writers that copy them."""
+"""The messages of an MCAP, bag or database as stored, for writers that copy them."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def record_channel(channel: Channel, schema: McapSchema | None) -> RecordChannel
 
 
 def record_entities(channel: RecordChannel, options: McapOptions) -> set[str]:
-    """Return the entities at which messages of a channel come out; none if the options leave it out."""
+    """Return the entities of a channel's messages; none if the options leave the channel out."""
     schema = None if channel.schema is None else McapSchema(1, *channel.schema)
     choice = choose(Channel(0, channel.topic, channel.message_encoding, 1, channel.metadata), schema, options)
     return set() if choice is None else entities_of(choice.lenses, parse_entity_path(channel.topic))
 
 
 class ChosenMessages:
-    """Makes records of groups of messages: those that the options choose, with the channels of a registry."""
+    """Turns groups of messages into records: only messages that the options choose, with a registry's channels."""
 
     def __init__(
         self, path: str, registry: Registry, options: McapOptions, facts: RecordFacts, *, framed: bool
@@ -113,7 +113,7 @@ class ChosenMessages:
 
 
 def _moved(records: Records, offset: int, path: str) -> Records:
-    """Return messages with an offset added to their times. Warns of times that saturate."""
+    """Return messages with an offset added to their times. Warns if times saturate."""
     heads = records.heads.copy()
     saturated = 0
     for name in ("log_time", "publish_time"):
@@ -135,7 +135,7 @@ def _moved(records: Records, offset: int, path: str) -> Records:
 
 
 class McapRecords(RecordSource):
-    """The messages of one MCAP or bag; ``framed`` for MCAPs, whose records have heads already."""
+    """The messages of one MCAP or bag; ``framed`` for MCAPs, whose records already have heads."""
 
     def __init__(self, source: Any, *, framed: bool = True) -> None:
         self.path = source.path
@@ -150,7 +150,7 @@ class McapRecords(RecordSource):
         return options
 
     def outline(self) -> RecordOutline:
-        """Describe the file by its index: a unit for each chunk, or one for all of the file."""
+        """Describe the file by its index: one unit for each chunk, or one for the whole file."""
         source, options = self._source, self._options
         with source.open(unwrap=False) as file:
             self._version = file.version
@@ -174,7 +174,7 @@ class McapRecords(RecordSource):
         return RecordOutline(layout.profile, facts, tuple(units), True)
 
     def _units(self, file: McapFile, layout: McapLayout, summary: Summary) -> list[RecordUnit] | None:
-        """A unit for each chunk; None if the index is not enough to find all messages, attachments and metadata."""
+        """A unit for each chunk; None if the index cannot locate all messages, attachments and metadata."""
         if not (Attachments.is_told_by(summary) and MetadataRecords.is_told_by(summary)):
             return None
         pieces = self._source.chunk_pieces(file, layout)
@@ -194,7 +194,7 @@ class McapRecords(RecordSource):
         return units
 
     def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
-        """Yield the messages of some units in their order, and the place of their unit among these."""
+        """Yield the messages of ``units`` in order, each with the position of its unit in ``units``."""
         source = self._source
         splits: list[McapSplit] = [unit.split for unit in units]
         with source.open(self._version, unwrap=not splits[0].is_planned) as file:
@@ -214,7 +214,7 @@ class McapRecords(RecordSource):
     def _run(
         self, file: McapFile, splits: list[McapSplit], first: int, registry: Registry, chosen: ChosenMessages
     ) -> Iterator[tuple[int, Records]]:
-        """Yield the messages of chunks that stand one behind the other."""
+        """Yield the messages of consecutive chunks."""
         joined = replace(
             splits[0],
             end=splits[-1].end,
@@ -234,7 +234,7 @@ class McapRecords(RecordSource):
                 if records is not None:
                     yield place, records
             done += count
-            del group  # so that its arena can be taken for the next one
+            del group  # so that the next group can reuse its arena
 
     def _whole(self, file: McapFile, split: McapSplit, facts: RecordFacts) -> Iterator[Records]:
         """Yield the messages of a file that is read from front to end."""
@@ -266,7 +266,7 @@ class McapRecords(RecordSource):
         facts.metadata += [ExtraPlace(*place) for place in section.tally.metadata]
 
     def entities(self, channel: RecordChannel) -> set[str]:
-        """Return the entities at which messages of a channel come out."""
+        """Return the entities of a channel's messages."""
         return record_entities(channel, self._options)
 
     def stored(self) -> list[CompressedChunk] | None:
@@ -316,7 +316,7 @@ class McapRecords(RecordSource):
         )
 
     def extras(self, facts: RecordFacts, entities: Callable[[str], bool]) -> Iterator[Extra]:
-        """Yield attachments, their CRCs checked, and metadata, in the order of the file."""
+        """Yield attachments, with checked CRCs, and metadata, in file order."""
         names = self._options.decoders
         attachments = facts.attachments if Attachments.name in names and entities(Attachments.entity) else []
         metadata = facts.metadata if MetadataRecords.name in names and entities(MetadataRecords.entity) else []
@@ -337,7 +337,7 @@ class McapRecords(RecordSource):
 
     @contextmanager
     def _sparing(self) -> Iterator[None]:
-        """Warn of a damaged record, and go on without it, where a file is recovered."""
+        """In a recovery, warn of a damaged record and leave it out."""
         try:
             yield
         except ReadError as error:
@@ -347,7 +347,7 @@ class McapRecords(RecordSource):
 
 
 def _is_as_indexed(file: McapFile, entry: ChunkIndexEntry) -> bool:
-    """Return whether a chunk has a CRC, and is what the index says of it."""
+    """Return whether a chunk has a CRC and agrees with its entry in the index."""
     opcode, length = file.head_at(entry.offset, file.size)
     body = file.read_up_to(entry.offset + HEAD.size, min(length, CHUNK_HEAD_MAX))
     if opcode != Op.CHUNK or length + HEAD.size != entry.length:

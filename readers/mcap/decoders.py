@@ -1,8 +1,8 @@
-"""The decoders of MCAP, each one row and one class, and the chunks of one channel that they make.
+"""The decoders of MCAP, each one row and one class, and the chunks that they make from one channel.
 
-Those of the file as a whole are classes (:class:`FileDecoder`), in the order of their chunks. Those of messages are
-rows by the encodings of schema and message, under an identifier that Rerun gave them; those of meanings make lenses
-over decoded messages.
+Decoders of the whole file are classes (:class:`FileDecoder`), in the order of their chunks. Decoders of messages are
+rows by the encodings of schema and message, under Rerun's identifiers. Decoders of meanings make lenses for decoded
+messages.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from .section import TimeRange, checked_integer, checked_range
 FILE_DECODERS: Final[Mapping[str, type[FileDecoder]]] = {
     row.name: row for row in (Attachments, MetadataRecords, RecordingInfo, Schemas, Counts, Robots)
 }
-"""Decoders of the file as a whole; a range of times does not limit them."""
+"""Decoders of the whole file; a range of times does not limit them."""
 
 ROS2: Final = "ros2_reflection"
 PROTOBUF: Final = "protobuf"
 RAW: Final = "raw"
-"""The identifiers of the decoders of messages, in the order in which they claim a channel."""
+"""The identifiers of message decoders, in the order in which they claim channels."""
 
 
 class MessageRow(NamedTuple):
-    """A kind of messages: whose identifier it has, how schema and messages are encoded, and the class of the decoder.
+    """A kind of messages: the decoder's identifier, the encodings of schema and messages, and the decoder's class.
 
-    Encodings of messages are in lower case; None stands for any. The class is loaded when a channel needs it.
+    Encodings of messages are in lower case; None stands for any encoding. The class is loaded when a channel needs it.
     """
 
     decoder: str
@@ -68,7 +68,7 @@ class MessageRow(NamedTuple):
     kind: str
 
     def compile(self, name: str, data: bytes) -> MessageDecoder:
-        """The decoder of a schema. Raises ``SchemaError``."""
+        """Return the decoder for a schema. Raises ``SchemaError``."""
         made: MessageDecoder = getattr(decoding, self.kind)(name, data)
         return made
 
@@ -88,7 +88,7 @@ MESSAGE_DECODERS: Final = (
 
 
 def _ros_meaning(kind: str, type_name: str, topic: str, decoders: Collection[str]) -> tuple[DeriveLens, ...]:
-    """Return the lenses of a ROS type. Types that Rerun's reader maps by lenses need ``ros2_reflection`` too."""
+    """Return the lenses of a ROS type. Types that Rerun's reader maps by lenses also need ``ros2_reflection``."""
     if kind != ROS2 or (needs_reflection(type_name) and ROS2 not in decoders):
         return ()
     return ros2_lenses(type_name, topic)
@@ -104,7 +104,7 @@ def _foxglove_meaning(kind: str, type_name: str, topic: str, decoders: Collectio
 
 
 Meaning = Callable[[str, str, str, Collection[str]], tuple[DeriveLens, ...]]
-"""From the identifier of a message's decoder, its type, its topic and the decoders that are used to lenses."""
+"""Returns the lenses for a message's decoder identifier, type and topic, and the chosen decoders."""
 
 MEANINGS: Final[Mapping[str, Meaning]] = {"ros2msg": _ros_meaning, "foxglove": _foxglove_meaning}
 """Meanings of decoded messages; the first that knows a type takes it."""
@@ -114,12 +114,12 @@ DECODERS: Final = tuple(sorted({*FILE_DECODERS, *MEANINGS, *(row.decoder for row
 
 
 def file_decoders(chosen: Collection[str]) -> list[type[FileDecoder]]:
-    """Return the chosen decoders of the file as a whole, in the order of their chunks."""
+    """Return the chosen decoders of the whole file, in the order of their chunks."""
     return [row for name, row in FILE_DECODERS.items() if name in chosen]
 
 
 def reads_records(opcode: int, chosen: Collection[str]) -> bool:
-    """Return whether one of the chosen decoders reads the records of a kind, and so checks them."""
+    """Return whether a chosen decoder reads, and so checks, the records of ``opcode``."""
     return any(row.opcode == opcode for row in file_decoders(chosen))
 
 
@@ -137,9 +137,10 @@ class McapOptions:
     """The options of :class:`McapReader`, checked and ready to pickle.
 
     ``offset_ns`` is added to every timestamp (0 for duration timelines). ``include`` and ``exclude`` are RE2
-    patterns searched for in topics. ``times`` is the range of log times whose messages are read, None for all.
-    With ``values`` chunks are for frames: a message that its decoder cannot read is a null, and of the fields only
-    those that ``columns`` are made of need be decoded (None: all).
+    patterns searched for in topics. ``times`` is the range of log times to read, None for all.
+
+    With ``values``, chunks are for frames: a message that its decoder cannot read is null, and only the fields that
+    ``columns`` need are decoded (None: all).
     """
 
     timeline_type: str = "timestamp"
@@ -186,7 +187,7 @@ class McapOptions:
         )
 
     def selects(self, topic: str) -> bool:
-        """Return whether messages of ``topic`` are wanted.
+        """Return whether the options select messages of ``topic``.
 
         >>> options = McapOptions.checked(include_topic_regex=["imu", "^/tf$"], exclude_topic_regex=["raw"])
         >>> [options.selects(t) for t in ("/imu/data", "/imu/raw", "/tf", "/tf_static")]
@@ -197,7 +198,7 @@ class McapOptions:
         return not any(_found(pattern, topic) for pattern in self.exclude)
 
     def of_values(self) -> McapOptions:
-        """Return the options for frames: messages as they are decoded, unless other decoders were chosen."""
+        """Return the options for frames: messages as decoded, unless other decoders were chosen."""
         decoders = self.decoders
         if decoders == frozenset(DECODERS):
             decoders = decoders - FILE_DECODERS.keys() - MEANINGS.keys()
@@ -244,14 +245,14 @@ _ROWS: Final = {(row.schema_encoding, row.message_encoding): row for row in MESS
 
 
 class Choice(NamedTuple):
-    """The row of the decoder that takes a channel, None for raw bytes, and the lenses over its messages."""
+    """The decoder row for a channel (None for raw bytes), and the lenses for its messages."""
 
     row: MessageRow | None
     lenses: tuple[DeriveLens, ...] = ()
 
 
 def choose(channel: Channel, schema: McapSchema | None, options: McapOptions) -> Choice | None:
-    """Return what becomes of ``channel`` under ``options``; None when nothing is to come out of it."""
+    """Return the decoder and lenses for ``channel`` under ``options``, or None if the channel is left out."""
     if not options.selects(channel.topic):
         return None
     row = _row_of(channel, schema)
@@ -280,9 +281,9 @@ def compile_decoder(
 
 
 def stamp_in(decoder: MessageDecoder, row: MessageRow | None, options: McapOptions) -> Selector | None:
-    """Return the selector of the stamp of ROS messages for a timeline, or None if they have no stamp.
+    """Return the selector of ROS messages' stamps for a timeline, or None if they have no stamp.
 
-    In frames the stamp is a column already, and only the wanted columns are decoded.
+    Frames need no selector: there, the stamp is already a column, and only the requested columns are decoded.
     """
     return stamp_of(decoder.datatype) if row is not None and row.decoder == ROS2 and not options.values else None
 
@@ -298,14 +299,14 @@ def _lenses_for(channel: Channel, schema: McapSchema | None, name: str, options:
 
 
 _KEPT: Final = b'"x-rerun"'
-"""The word in a JSON Schema by which ``write_mcap`` keeps what the fields of messages are."""
+"""The word in a JSON Schema with which ``write_mcap`` marks the components of messages' fields."""
 
 _KEPT_BY: Final = "foxglove"
 
 
 @lru_cache(maxsize=256)
 def _kept_components(schema: McapSchema) -> tuple[DeriveLens, ...]:
-    """Return the lens that makes components of messages again; none for a schema that does not say it well."""
+    """Return the lens that turns messages back into components; none if the schema's mark is missing or invalid."""
     try:
         described = json.loads(schema.data)
         lens, archetype = DeriveLens(f"{schema.name}:message"), described["x-rerun"]["archetype"]
@@ -323,7 +324,7 @@ def _kept_components(schema: McapSchema) -> tuple[DeriveLens, ...]:
 
 
 def _byte_lists(values: pa.Array) -> pa.Array:
-    """Return binary values as lists of uint8, as Rerun has blobs."""
+    """Return binary values as lists of uint8, like Rerun's blobs."""
     cells = values.cast(pa.large_binary())
     _, offsets, data = cells.buffers()
     borders = np.frombuffer(offsets, np.int64)[cells.offset : cells.offset + len(cells) + 1]
@@ -360,7 +361,7 @@ LOG_TIME: Final = "message_log_time"
 PUBLISH_TIME: Final = "message_publish_time"
 
 _MAX_SINGLE_FAULTS: Final = 32
-"""Messages of one chunk that are found to fail one by one; beyond, what is left of their part fails as a whole."""
+"""Up to this many failing messages of a chunk are found one by one. After that, parts with a failing message fail."""
 
 _NO_SUCH_MEANING: Final = "it has values that the type does not define"
 
@@ -372,8 +373,8 @@ Rows = npt.NDArray[np.int64]
 class LensMapping:
     """Applies lenses to the chunks of decoded messages of one channel.
 
-    A message stays as it was decoded, and is counted, if the lenses do not apply to it or fail. Failed ones come in a
-    chunk of their own. Static data of a lens comes once.
+    A message stays as decoded, and is counted, if the lenses do not apply to it or fail. Failed messages are in a
+    separate chunk. A lens's static data comes once.
     """
 
     def __init__(self, lenses: Sequence[DeriveLens], options: McapOptions) -> None:
@@ -386,7 +387,7 @@ class LensMapping:
         self.remarks: Counter[str] = Counter()
 
     def chunks(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Yield the chunks made of one chunk: those of the lenses, then the unchanged messages."""
+        """Yield the chunks made from one chunk: the lenses' chunks, then the unchanged messages."""
         outputs = list(self._lenses.outputs(chunk))
         error = _error_in(outputs)
         if error is None:
@@ -408,7 +409,7 @@ class LensMapping:
     def _parted(self, data: ChunkData, error: LensError) -> tuple[list[Rows], list[Rows]]:
         """Return the messages (int64, ascending) for which the lenses work, and those for which they fail.
 
-        ``error`` is that of all messages together. If zero messages give the same, the type fails, and so do all.
+        ``error`` is the error for all messages together. If zero messages give the same error, all messages fail.
         """
         every = np.arange(data.num_rows)
         without = self._error_on(data, every[:0])
@@ -429,7 +430,7 @@ class LensMapping:
         return good, bad
 
     def _joined(self, data: ChunkData, parts: list[Rows]) -> list[Rows]:
-        """The parts as one, unless the lenses fail on all of them together, as where columns would grow too long."""
+        """The parts joined to one, unless the lenses fail on the whole, for example because columns become too long."""
         whole = np.concatenate(parts)
         return [whole] if len(parts) == 1 or self._error_on(data, whole) is None else parts
 
@@ -466,7 +467,7 @@ def _error_in(outputs: Iterable[LensOutput]) -> LensError | None:
 
 
 def _shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:
-    """Times (int64, ns) with the reader's offset, saturating."""
+    """Times (int64, ns) with the reader's offset; they saturate."""
     if options.offset_ns == 0:
         return ticks
     room = _LATEST - np.maximum(ticks, 0) if options.offset_ns > 0 else -_LATEST - 1 - np.minimum(ticks, 0)
@@ -476,7 +477,7 @@ def _shifted(ticks: np.ndarray, options: McapOptions) -> np.ndarray:
 
 
 def _timed(chunk: Chunk, options: McapOptions) -> Chunk:
-    """Return the chunk, its timelines from messages in the reader's type and with its offset."""
+    """Return the chunk; timelines from messages get the reader's type and offset."""
     data = chunk.data
     kind = TimelineKind(options.timeline_type)
     if options.offset_ns == 0 and all(t.kind is kind for t in data.timelines):
@@ -491,7 +492,7 @@ def _line(line: Timeline, kind: TimelineKind, options: McapOptions) -> Timeline:
 
 
 def entities_of(lenses: Sequence[DeriveLens], entity_path: str) -> set[str]:
-    """The entities at which messages at ``entity_path`` may come out, mapped or not."""
+    """The entities that the messages at ``entity_path`` may have, mapped or not."""
     derives = _lens_set(tuple(lenses)).compiled.derives if lenses else ()
     return {entity_path, *(lens.target(entity_path) for lens in derives)}
 
@@ -503,23 +504,23 @@ def _lens_set(lenses: tuple[DeriveLens, ...]) -> LensSet:
 
 
 CHUNK_BYTES: Final = 15 * MIB // 8
-"""Bytes that one chunk should hold, of columns or of message data, whichever are more. A larger message makes a larger
+"""The target size of a chunk: bytes of columns or of message data, whichever are more. A larger message makes a larger
 chunk.
 
-A little less than the 2 MiB to which stores are compacted: decoding adds some bytes, which must not cut them again.
+It is a little less than the 2 MiB of compacted chunks, as decoding adds bytes, and these must not cause another cut.
 """
 
 _MOST_SHRUNK: Final = 1 / 4
-"""Messages that make chunks of less than this part of their size are not taken together beyond it."""
+"""If decoding shrinks messages to less than this share of their size, pieces are cut as if to this share."""
 
 CHUNK_ROWS: Final = 65_536
-"""Most rows of one chunk."""
+"""The maximum number of rows of a chunk."""
 
 Times = npt.NDArray[np.uint64]
 
 
 class _ChannelRun(NamedTuple):
-    """Messages of one channel in the arena: where their data begins and ends, and their times (ns)."""
+    """Messages of one channel in the arena: the starts and ends of their data, and their times (ns)."""
 
     channel_id: int
     starts: Ints
@@ -535,9 +536,9 @@ class _ChannelRun(NamedTuple):
 
 
 def runs(messages: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_ChannelRun]:
-    """Yield the messages by channel (ascending ids), each sorted by log time, publish time and place in the file.
+    """Yield one run for each channel (ascending ids), sorted by log time, publish time and place in the file.
 
-    Unwanted channels have no run. ``is_wanted`` is called with each id when it is its turn.
+    Unwanted channels have no run. ``is_wanted`` is called with each id just before its run.
     """
     heads = messages.heads
     if not len(heads):
@@ -556,7 +557,7 @@ def runs(messages: MessageHeads, is_wanted: Callable[[int], bool]) -> Iterator[_
 
 
 def pieces(run: _ChannelRun, size: int = CHUNK_BYTES) -> Iterator[_ChannelRun]:
-    """Cut a run into the fewest equal pieces that keep to ``CHUNK_ROWS`` and about to ``size`` bytes."""
+    """Cut a run into the fewest equal pieces of at most ``CHUNK_ROWS`` rows and about ``size`` bytes."""
     if int((run.ends - run.starts).sum()) / size + len(run.starts) / CHUNK_ROWS < 1:
         yield run
         return
@@ -571,10 +572,10 @@ def pieces(run: _ChannelRun, size: int = CHUNK_BYTES) -> Iterator[_ChannelRun]:
 class ChannelOutput:
     """Makes chunks of one channel's messages, and counts the undecodable ones.
 
-    Every message becomes one row: of the decoded component or, where it could not be decoded, of ``McapMessage:data``
-    at the same entity, in a chunk behind that of its neighbours. Messages that stay as they were decoded are on the
-    timeline of their own times too, if there is a ``stamp``. ``clamped`` counts the log and publish times that became
-    the latest time there is.
+    Every message becomes one row of the decoded component. If it cannot be decoded, it becomes a row of
+    ``McapMessage:data`` at the same entity, in a chunk after that of its neighbours. With a ``stamp``, messages that
+    stay as decoded are also on the timeline of their own times. ``clamped`` counts log and publish times that were too
+    late, and became the latest possible time.
     """
 
     def __init__(
@@ -610,7 +611,7 @@ class ChannelOutput:
                 yield from self._piece(arena, piece)
 
     def _measured(self, arena: Bytes, piece: _ChannelRun) -> Iterator[Chunk]:
-        """Yield the chunks of a piece. By their sizes the next run is cut, into chunks of ``CHUNK_BYTES`` at most."""
+        """Yield the chunks of a piece. By their sizes, the next run is cut into chunks of at most ``CHUNK_BYTES``."""
         largest = 0
         for chunk in self._piece(arena, piece):
             largest = max(largest, chunk.byte_size)
@@ -634,7 +635,7 @@ class ChannelOutput:
         yield from self._parted(data, piece, decoded)
 
     def warn(self, *, path: str) -> None:
-        """Say, once, how many messages could not be decoded, if any, and whether some are longer than defined."""
+        """Warn once if messages could not be decoded, or are longer than defined."""
         if self._bad:
             warnings.warn(
                 f"{path}: topic {self._channel.topic}: {self._bad} messages could not be decoded and become"
@@ -668,7 +669,7 @@ class ChannelOutput:
         return timed(map(self._stamped, self._mapping.chunks(chunk)), DECODE)
 
     def _stamped(self, chunk: Chunk) -> Chunk:
-        """A chunk of messages as they were decoded, with their own times; any other as it is."""
+        """Add the messages' own times to a chunk of messages as decoded; return other chunks unchanged."""
         if self._stamp is None or chunk.is_static:
             return chunk
         data = chunk.data
@@ -722,7 +723,7 @@ def _released(arena: Bytes, piece: _ChannelRun) -> tuple[Bytes, _ChannelRun]:
 
 
 def _times(values: Times, options: McapOptions) -> pa.Array:
-    """Nanoseconds as the reader's time type. Those beyond i64 become the latest there is."""
+    """Nanoseconds as the reader's time type. Times beyond int64 become the latest possible time."""
     return _ticks(np.minimum(values, np.uint64(_LATEST)).astype(np.int64), options)
 
 

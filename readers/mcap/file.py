@@ -1,4 +1,4 @@
-"""The bytes of one MCAP file, its header, footer and summary section."""
+"""The bytes of one MCAP file, and its header, footer and summary section."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _MAGIC_SIZE: Final = 4
 
 
 def _unwrapped(file: IO[bytes], wrapping: str, *, path: str, size: int) -> IO[bytes]:
-    """Decompress ``file``, ``size`` bytes long, into a private scratch file, removed when it is closed.
+    """Decompress ``file``, ``size`` bytes long, into a private scratch file, which is removed when it is closed.
 
-    It is in ``CHUNKMILL_SCRATCH`` if that is a folder, else in the system's temporary folder. Raises ``ReadError`` if
-    the data is damaged or becomes more than ``MAX_COMPRESSION_RATIO`` times as large, ``WriteError`` if there is no
-    space.
+    The scratch file is in ``CHUNKMILL_SCRATCH`` if that is a folder, else in the system's temporary folder. Raises
+    ``ReadError`` if the data is damaged or grows more than ``MAX_COMPRESSION_RATIO`` times, and ``WriteError`` if there
+    is no space.
     """
     most = max(FREE_EXPANSION, size * MAX_COMPRESSION_RATIO)
     given = os.environ.get("CHUNKMILL_SCRATCH")
@@ -82,7 +82,7 @@ def _zstd(file: IO[bytes]) -> IO[bytes]:
 
 
 def _read(stream: IO[bytes], path: str, done: int) -> bytes:
-    """Return the next bytes; empty at the end, and where a stream is cut: the recording in it shows that."""
+    """Return the next bytes; empty at the end, even if the stream is cut, as the recording in it shows that."""
     try:
         return stream.read(MIB)
     except EOFError:
@@ -99,7 +99,7 @@ class McapFile:
     """An open file of known size, or an object in a store (of ``version``, if given). Use it as a context manager.
 
     A file compressed as a whole is decompressed first, unless ``unwrap`` is false. ``stored_size`` is its size as
-    stored; an object of a version whose size is given is not asked for it.
+    stored; with a version and a size, no request for an object's size is made.
     """
 
     kind: ClassVar[str] = "MCAP"
@@ -115,7 +115,7 @@ class McapFile:
 
     @property
     def is_wrapped(self) -> bool:
-        """Return whether the file as it is open is compressed as a whole."""
+        """Return whether the open file is compressed as a whole."""
         return self._wrapping() is not None
 
     def _wrapping(self) -> str | None:
@@ -160,7 +160,7 @@ class McapFile:
         self._file.close()
 
     def read_at(self, offset: int, size: int, *, what: str, cap: int = _ANY) -> bytes:
-        """Exactly ``size`` bytes from ``offset``; ``cap`` bounds a size that the file declares."""
+        """Return exactly ``size`` bytes from ``offset``; ``cap`` bounds sizes that the file declares."""
         try:
             self._file.seek(offset)
             return read_sized(self._file, size, path=self.path, what=what, file_size=self.size, cap=cap)
@@ -168,7 +168,7 @@ class McapFile:
             raise self._io_error(error, offset) from error
 
     def read_up_to(self, offset: int, size: int) -> bytes:
-        """At most ``size`` bytes from ``offset``, fewer only at the end of the file."""
+        """Return ``size`` bytes from ``offset``, or fewer at the end of the file."""
         return self.read_at(offset, max(0, min(size, self.size - offset)), what="the file")
 
     def read_into(self, offset: int, out: memoryview, *, what: str) -> None:
@@ -185,7 +185,7 @@ class McapFile:
             raise self._io_error(error, offset) from error
 
     def read_some(self, offset: int, out: memoryview) -> int:
-        """Read bytes from ``offset`` into ``out``, as many as there are and can be read; gives their number."""
+        """Read as many bytes as possible from ``offset`` into ``out``, and return their number."""
         try:
             self._file.seek(offset)
             return int(self._file.readinto(out))  # type: ignore[attr-defined]
@@ -208,7 +208,7 @@ class McapFile:
             self._remote.expect(*ranges)
 
     def peek(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Announce small ``(offset, size)`` to be read, so that one request to a store fetches many of them."""
+        """Announce small ``(offset, size)`` ranges to be read, so that one request to a store fetches many of them."""
         if self._remote is not None:
             self._remote.peek(ranges)
 
@@ -230,7 +230,7 @@ def _check_begins(left: int, *, path: str, offset: int) -> None:
 
 
 def check_fits(opcode: int, length: int, left: int, *, path: str, offset: int) -> None:
-    """Raise unless a record body of ``length`` bytes fits into the ``left`` bytes behind its head."""
+    """Raise unless a record body of ``length`` bytes fits into the ``left`` bytes after its head."""
     if length > left:
         raise damaged(
             f"a record {record_name(opcode)} claims {length:,} bytes, but {max(left, 0):,} are left",
@@ -247,7 +247,7 @@ _STEP: Final = MIB
 class Window:
     """Reads a file by position, each time a little more than requested.
 
-    Of an object in a store no more is read: it has windows of its own.
+    For an object in a store it reads no more than requested, as such objects have their own windows.
     """
 
     def __init__(self, file: McapFile) -> None:
@@ -257,7 +257,7 @@ class Window:
         self._data = memoryview(b"")
 
     def at(self, offset: int, size: int, *, what: str) -> memoryview:
-        """Exactly ``size`` bytes from ``offset``; they stay until the next call."""
+        """Exactly ``size`` bytes from ``offset``; they stay valid until the next call."""
         begin = offset - self._start
         if begin < 0 or begin + size > len(self._data):
             if not self._move(offset, size):
@@ -266,11 +266,11 @@ class Window:
         return self._data[begin : begin + size]
 
     def known_at(self, offset: int) -> memoryview:
-        """The bytes from ``offset`` on that were read already; they stay until the next call of :meth:`at`."""
+        """The bytes from ``offset`` on that were already read; they stay valid until the next call of :meth:`at`."""
         return self._data[max(offset - self._start, 0) :] if offset >= self._start else memoryview(b"")
 
     def _move(self, offset: int, size: int) -> bool:
-        """Read the window at ``offset``; return False if that is not for a window, or cannot be read."""
+        """Read the window at ``offset``; return False if it is remote or too large for a window, or cannot be read."""
         if self._file.is_remote or size > _LARGEST:
             return False
         self._data = memoryview(b"")
@@ -295,7 +295,7 @@ class RecordCursor:
             self.skip(start)
 
     def peek_head(self) -> tuple[int, int]:
-        """Opcode and body length of the record that begins here."""
+        """The opcode and body length of the record that begins here."""
         at, left = self.at, self.end - self.at
         _check_begins(left, path=self._file.path, offset=at)
         opcode, length = HEAD.unpack(self._window.at(at, HEAD.size, what="a record"))
@@ -308,7 +308,7 @@ class RecordCursor:
         return bytes(self._window.at(at, max(0, min(size, self._file.size - at)), what="the file"))
 
     def view(self, size: int) -> memoryview:
-        """The next ``size`` bytes; they stay until the next call of whatever method."""
+        """The next ``size`` bytes; they stay valid until the next call of any method."""
         data = self._window.at(self.at, size, what="a record")
         self._passed(data)
         return data
@@ -318,7 +318,7 @@ class RecordCursor:
         return bytes(self.view(HEAD.size + length)[HEAD.size :])
 
     def take_known(self, opcode: int) -> list[bytes]:
-        """The bodies of the records of ``opcode`` that begin here and follow each other, as far as read already."""
+        """The bodies of consecutive records of ``opcode`` that begin here, as far as they were already read."""
         window = self._window.known_at(self.at)[: self.end - self.at]
         bodies: list[bytes] = []
         at = 0
@@ -338,11 +338,11 @@ class RecordCursor:
         self._passed(out.data)
 
     def took(self, data: Bytes) -> None:
-        """Move on over bytes that were read from here already."""
+        """Skip bytes that were already read from here."""
         self._passed(data.data)
 
     def skip(self, size: int) -> None:
-        """Move on over ``size`` bytes; they are read for the checksum only."""
+        """Skip ``size`` bytes; they are only read for the checksum."""
         if not self._checksum:
             self.at += size
             return
@@ -350,7 +350,7 @@ class RecordCursor:
             self.view(min(_STEP, size - begin))
 
     def skip_record(self, length: int) -> None:
-        """Move on over the record that begins here."""
+        """Skip the record that begins here."""
         self.skip(HEAD.size + length)
 
     def _passed(self, data: bytes | memoryview) -> None:
@@ -371,10 +371,10 @@ class Summary(NamedTuple):
 
 
 class McapLayout(NamedTuple):
-    """The places of the parts of a file, in bytes from its start.
+    """The places of a file's parts, in bytes from its start.
 
-    The data section is ``data_start`` to ``data_end``, its DataEnd record included. ``data_crc`` is the CRC-32 of
-    everything before that record, 0 if the writer computed none, None if the record is not in its place.
+    The data section is ``data_start`` to ``data_end``, including its DataEnd record. ``data_crc`` is that record's
+    CRC-32 of everything before it; 0 if the writer computed none, None if the record is not at its place.
     """
 
     size: int
@@ -387,7 +387,7 @@ class McapLayout(NamedTuple):
 
 
 def read_layout(file: McapFile) -> McapLayout:
-    """Read both ends of ``file``. Raises ``ReadError`` when it is not a whole MCAP file or the summary is damaged."""
+    """Read both ends of ``file``. Raises ``ReadError`` if it is not a whole MCAP file or its summary is damaged."""
     check_beginning(file)
     _check_end(file)
     opcode, length = file.head_at(len(MAGIC), file.size)
@@ -509,7 +509,7 @@ def _read_summary(raw: bytes, *, path: str, offset: int) -> Summary:
 
 
 def _records(raw: bytes, path: str, offset: int) -> Iterator[tuple[int, bytes, int]]:
-    """Opcode, body and file offset of each record in ``raw``, which begins at ``offset`` in the file."""
+    """Yield opcode, body and file offset of each record in ``raw``, which begins at ``offset`` in the file."""
     at = 0
     while at < len(raw):
         if len(raw) - at < HEAD.size:

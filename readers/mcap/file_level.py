@@ -1,4 +1,4 @@
-"""Chunks of a file beside its messages: facts, attachments and metadata."""
+"""A file's chunks besides its messages: facts, attachments and metadata."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MessageSurvey:
     end_time: int | None = None
 
     def add(self, messages: MessageHeads) -> None:
-        """Take in some messages, at least one."""
+        """Add at least one message."""
         ids, numbers = np.unique(messages.heads["channel"], return_counts=True)
         self.counts.update(dict(zip(ids.tolist(), numbers.tolist(), strict=True)))
         times = messages.heads["log_time"]
@@ -83,7 +83,7 @@ class MessageSurvey:
     def facts(
         self, registry: Registry, chunks: int, attachments: Sequence[RecordPlace], metadata: Sequence[RecordPlace]
     ) -> FileFacts:
-        """Return the facts in the records met on the way."""
+        """Return the facts from the records that were read."""
         made = Statistics(
             message_count=self.counts.total(),
             schema_count=len(registry.schemas),
@@ -116,7 +116,7 @@ def _counts_are_known(summary: Summary) -> bool:
 
 
 def _counted_channels(summary: Summary) -> set[int]:
-    """The ids of the channels that the summary counts messages of."""
+    """The ids of the channels whose messages the summary counts."""
     counts = summary.statistics.channel_message_counts if summary.statistics is not None else {}
     return set(counts) | _indexed(summary)
 
@@ -137,23 +137,23 @@ PAIRS: Final = pa.list_(
 
 
 class MessageIndex(Protocol):
-    """The chunks of a file's index, and the messages in each of them."""
+    """The chunks in a file's index, and the messages in each chunk."""
 
     def chunks(self) -> Sequence[ChunkIndexEntry]:
         """The chunks, in file order; none without an index. Raises ``ReadError``."""
         ...
 
     def messages(self, entry: ChunkIndexEntry, registry: Registry) -> Iterator[tuple[Bytes, MessageHeads]]:
-        """The messages of a chunk, in file order, with the memory that holds them. Raises ``ReadError``."""
+        """The messages of a chunk, in file order, each group with its memory. Raises ``ReadError``."""
         ...
 
 
 class FileDecoder(ABC):
-    """Makes the chunks about a file as a whole. Each split with such chunks has a decoder of its own.
+    """Makes the chunks about a file as a whole. Each split with such chunks has a separate decoder.
 
-    ``entity`` is the entity of the chunks, if it is fixed; ``opcode`` is the kind of records that it reads, and so
-    checks. With ``looks_at_messages`` it receives the messages of the file, and its chunks come behind them.
-    ``registry`` has the channels of the file, ``selects`` the wanted topics.
+    ``entity`` is the entity of the chunks, if it is fixed; ``opcode`` is the kind of records that the decoder reads and
+    checks. With ``looks_at_messages``, it receives the file's messages, and its chunks follow them. ``registry`` has
+    the file's channels; ``selects`` returns whether a topic is selected.
     """
 
     name: ClassVar[str]
@@ -172,18 +172,18 @@ class FileDecoder(ABC):
 
     @classmethod
     def has_messages(cls, summary: Summary, selects: Callable[[str], bool]) -> bool:  # noqa: ARG003 (of those that look)
-        """Return whether the summary has a channel of messages that it looks at."""
+        """Return whether the summary has a channel with messages for this decoder."""
         return False
 
     def add(self, arena: Bytes, messages: MessageHeads) -> None:  # noqa: B027 (most look at none)
-        """Look at the next messages, in the order of the file."""
+        """Receive the next messages, in file order."""
 
     def look_up(self, index: MessageIndex) -> None:  # noqa: B027 (most look at none)
-        """Find messages by the index, where those of the file are read in several splits."""
+        """Find messages by the index, if the file's messages are read in several splits."""
 
     @abstractmethod
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:
-        """The chunks of a file of which ``facts`` are known. Raises ``ReadError`` on damage."""
+        """Yield the chunks of a file with these ``facts``. Raises ``ReadError`` on damage."""
 
 
 def described(archetype: str, field: str, component_type: str) -> ComponentDescriptor:
@@ -213,7 +213,7 @@ def _one_row(instances: pa.Array) -> pa.ListArray:
 
 
 def pairs(values: Mapping[str, str]) -> list[dict[str, str]]:
-    """One value of ``KeyValuePairs``, in the order of ``values``."""
+    """A ``KeyValuePairs`` value, in the order of ``values``."""
     return [{"first": key, "second": value} for key, value in values.items()]
 
 
@@ -253,7 +253,7 @@ class RecordingInfo(FileDecoder):
     entity = _ENTITY
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
-        """``RecordingInfo:start_time``, the first log time in ns; a row without columns when no statistics tell."""
+        """Yield ``RecordingInfo:start_time``, the first log time in ns; without statistics, a row without columns."""
         if facts.statistics is None:
             yield Chunk.from_data(ChunkData.fresh(_ENTITY, 1, (), ()))
             return
@@ -272,7 +272,7 @@ class Schemas(FileDecoder):
         return _counts_are_known(summary) and _counted_channels(summary) <= {c.id for c in summary.channels}
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
-        """One chunk for each channel that has messages and is selected, by ascending id."""
+        """Yield one chunk for each selected channel with messages, by ascending id."""
         for id_ in sorted(facts.filled & facts.channels.keys()):
             channel = facts.channels[id_]
             if self._selects(channel.topic):
@@ -344,22 +344,22 @@ def _column(
 _RECORD_TIMES: Final = struct.Struct("<QQ")
 _STEP: Final = MIB
 _WRITTEN_TWICE: Final = ("rosbag2", "serialized_metadata")
-"""rosbag2 writes its metadata when it opens a file, empty, and again when it closes it: only the second counts."""
+"""rosbag2 writes its metadata twice: empty when it opens a file, complete when it closes it. Only the second counts."""
 
 
 class _IndexedRecords(FileDecoder):
-    """A decoder of records that the summary counts and has an index of; ``name`` is that of their places, too."""
+    """A decoder of records that the summary counts and indexes; ``name`` is also the name of their places in it."""
 
     counted: ClassVar[str]
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Return whether the summary has the places of all of them."""
+        """Return whether the summary has the places of all these records."""
         statistics = summary.statistics
         return statistics is not None and getattr(statistics, cls.counted) == len(getattr(summary, cls.name))
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:
-        """One chunk, if there are any."""
+        """Yield one chunk, if there are such records."""
         places = getattr(facts, self.name)
         if places:
             yield static_chunk(str(self.entity), self._columns(file, places))
@@ -377,9 +377,9 @@ class Attachments(_IndexedRecords):
     counted = "attachment_count"
 
     def _columns(self, file: McapFile, places: Sequence[RecordPlace]) -> Columns:
-        """The data of all is in memory once.
+        """Read all attachments; their data is in memory once.
 
-        Raises ``ReadError`` when it is more than ``MAX_ATTACHMENTS``, and where a CRC does not match.
+        Raises ``ReadError`` if it is more than ``MAX_ATTACHMENTS``, and if a CRC does not match.
         """
         heads = []
         for place in places:
@@ -398,9 +398,9 @@ class Attachments(_IndexedRecords):
 
 
 class MetadataRecords(_IndexedRecords):
-    """The decoder ``metadata``: one column for each name of the Metadata records, its pairs sorted by key.
+    """The decoder ``metadata``: one column for each name of Metadata records, with pairs sorted by key.
 
-    Records of one name are merged: of two values of a key the later stays, with a ``ReadWarning``.
+    Records of one name are merged. If a key has two values, the later one stays, with a ``ReadWarning``.
     """
 
     name = "metadata"
@@ -429,7 +429,7 @@ class MetadataRecords(_IndexedRecords):
 
 
 class Attachment(NamedTuple):
-    """One Attachment record: times are ns; the record begins at ``offset``, its data at ``data_at``."""
+    """One Attachment record. Times are in ns; the record begins at ``offset``, its data at ``data_at``."""
 
     offset: int
     log_time: int
@@ -441,7 +441,7 @@ class Attachment(NamedTuple):
     crc: int
 
     def read_into(self, file: McapFile, out: Bytes) -> None:
-        """Fill ``out``, ``size`` bytes long, with the data; raises ``ReadError`` when the CRC does not match."""
+        """Fill ``out``, ``size`` bytes long, with the data. Raises ``ReadError`` if the CRC does not match."""
         file.read_into(self.data_at, out.data, what="an attachment")
         if self.crc:
             begin = self.offset + HEAD.size
@@ -449,7 +449,7 @@ class Attachment(NamedTuple):
             self._check(file.path, crc32(out.data, crc32(head)))
 
     def check(self, file: McapFile) -> None:
-        """Compare the CRC-32 of all fields before it with the record's, if it has one, in pieces of 1 MiB."""
+        """Compare the record's CRC-32, if it has one, with that of the fields before it, in pieces of 1 MiB."""
         if self.crc:
             crc = 0
             end = self.data_at + self.size
@@ -482,7 +482,7 @@ def read_attachment(file: McapFile, offset: int, length: int) -> Attachment:
 
 
 def _read_string(file: McapFile, at: int, end: int, offset: int) -> tuple[str, int]:
-    """The string at ``at``, and where it ends."""
+    """The string at ``at``, and its end."""
     size = int.from_bytes(_read(file, at, 4, end, offset), "little")
     body = _read(file, at + 4, size, end, offset)
     try:
@@ -528,7 +528,7 @@ def _descriptor(name: str, component_type: str) -> ComponentDescriptor:
 
 
 def read_metadata(file: McapFile, place: RecordPlace) -> Metadata:
-    """Parse the Metadata record at ``place``. Raises ``ReadError`` when there is none."""
+    """Parse the Metadata record at ``place``. Raises ``ReadError`` if there is none."""
     check_place(file, place, Op.METADATA)
     size = place.length - HEAD.size
     body = file.read_at(place.offset + HEAD.size, size, what="a metadata record")

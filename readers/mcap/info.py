@@ -1,4 +1,4 @@
-"""Information on an MCAP file, as far as its summary tells, and on when the messages of each channel came."""
+"""Information on an MCAP file from its summary, and on the times of each channel's messages."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .records import Channel, ChunkIndexEntry, McapSchema, MessageHeads, Registr
 from .section import McapSplit, SectionReader
 
 _SHORTEST_GAP: Final = 50
-"""Of the length of a file: a longest gap that is shorter is not drawn."""
+"""A largest gap is only drawn if it is at least the file's duration divided by this."""
 
 _Times = npt.NDArray[np.uint64]
 Ticks = npt.NDArray[np.int64]
 
 
 class ChannelTiming(NamedTuple):
-    """Log times in ns: the first, the last, and the largest gap between two messages with its start.
+    """Log times in ns: the first, the last, and the largest gap between two messages, with its start.
 
-    The latter two are None for a single message.
+    Gap and start are None for a single message.
     """
 
     first: int
@@ -43,7 +43,7 @@ class ChannelTiming(NamedTuple):
 
 
 class TimeCollector:
-    """Collects the times of messages by channel, up to ``MAX_INDEXED_TIMES``; beyond that nothing is known."""
+    """Collects the times of messages by channel, up to ``MAX_INDEXED_TIMES``; if there are more, it drops all."""
 
     def __init__(self) -> None:
         self._times: dict[int, list[_Times]] = {}
@@ -55,7 +55,7 @@ class TimeCollector:
         return self._count > MAX_INDEXED_TIMES
 
     def add(self, channel_id: int, times: _Times) -> None:
-        """Take in the times of some messages of a channel, in any order."""
+        """Add the times of some messages of a channel, in any order."""
         self._count += len(times)
         if self.is_full:
             self._times.clear()
@@ -63,13 +63,13 @@ class TimeCollector:
             self._times.setdefault(channel_id, []).append(times)
 
     def add_found(self, messages: MessageHeads) -> None:
-        """Take in messages that were read."""
+        """Add messages that were read."""
         channels, times = messages.heads["channel"], messages.heads["log_time"]
         for id_ in np.unique(channels).tolist():
             self.add(id_, times[channels == id_])
 
     def timings(self, counts: Mapping[int, int] | None) -> dict[int, ChannelTiming]:
-        """The timing of each channel; not of one of which there are not as many messages as ``counts`` says."""
+        """The timing of each channel whose number of times agrees with ``counts``."""
         timings = {}
         for id_, parts in self._times.items():
             times = np.sort(np.concatenate(parts))
@@ -79,7 +79,7 @@ class TimeCollector:
 
 
 def _indexed_times(file: McapFile, entries: Sequence[ChunkIndexEntry]) -> TimeCollector:
-    """Return the times in the MessageIndex records behind these chunks. Reads nothing else of the file."""
+    """Return the times in the MessageIndex records after these chunks. Reads nothing else of the file."""
     collector = TimeCollector()
     if sum(entry.index_length for entry in entries) // 16 > MAX_INDEXED_TIMES:
         return collector
@@ -115,7 +115,7 @@ class McapSchemaInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChannelInfo:
-    """A channel in Rerun's form.
+    """A channel, described as in Rerun.
 
     ``frequency_hz`` is the number of messages per second over the duration of the file, without and with the first
     message. It is None for a single message, or if the duration is 0 or unknown.
@@ -132,7 +132,7 @@ class McapChannelInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapChunkInfo:
-    """The chunks of a file in Rerun's form. Sizes are None without chunks or chunk indexes."""
+    """A file's chunks, described as in Rerun. Sizes are None without chunks or chunk indexes."""
 
     count: int
     max_uncompressed_size_bytes: int | None
@@ -142,7 +142,7 @@ class McapChunkInfo:
 
 @dataclass(frozen=True, slots=True)
 class McapCompressionInfo:
-    """The chunks with one compression; ``""`` is no compression."""
+    """The chunks with one compression; ``""`` means none."""
 
     codec: str
     chunk_count: int
@@ -160,8 +160,8 @@ class McapCompressionInfo:
 class ChannelInfo:
     """One channel. ``count`` is its number of messages, None if the summary does not have it.
 
-    ``timing`` has their times, or is None if not requested or unknown. ``metadata`` is the writer's metadata of the
-    channel, and ``schema_info`` describes its schema.
+    ``timing`` has the messages' times, or is None if not requested or unknown. ``metadata`` is the writer's metadata of
+    the channel, and ``schema_info`` describes the channel's schema.
     """
 
     id: int
@@ -201,8 +201,8 @@ class McapInfo:
     ``bytes`` is the size of the file, ``uncompressed_bytes`` the size of the records in its chunks, and
     ``compressed_bytes`` their stored size. ``compression`` counts chunks by compression (``""`` is none). ``scanned``
     is true if the file has no summary, so all of it was read. ``statistics_present`` is true if the summary has
-    statistics. The other names of Rerun 0.41 exist as well. Where Rerun uses a name of chunkmill for another type, its
-    value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
+    statistics. The other names of Rerun 0.41 exist as well. Where Rerun uses a name of chunkmill for another type,
+    Rerun's value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
     """
 
     path: str
@@ -274,7 +274,7 @@ class McapInfo:
 
     @property
     def channel_info(self) -> tuple[McapChannelInfo, ...]:
-        """The channels in Rerun's form; ``channels`` has chunkmill's own description."""
+        """The channels, described as in Rerun; ``channels`` has chunkmill's own description."""
         seconds = (self.duration_ns or 0) / 1e9
         return tuple(
             McapChannelInfo(
@@ -330,7 +330,7 @@ class McapInfo:
             )
 
     def _bar(self, timing: ChannelTiming | None) -> Cell:
-        """A bar where a channel has messages in the file's time: but for the longest gap."""
+        """A bar of the times in the file at which a channel has messages; its longest gap is left blank."""
         if timing is None or self.start_time is None or self.end_time is None:
             return None
         first, length = self.start_time, max(self.end_time - self.start_time, 1)
@@ -341,7 +341,7 @@ class McapInfo:
 
 
 def describe_file(file: McapFile, *, timing: bool = False) -> McapInfo:
-    """Describe an open file, with ``timing`` that of its channels too. Raises ``ReadError`` when it is damaged."""
+    """Describe an open file; ``timing`` adds the times of channels. Raises ``ReadError`` if the file is damaged."""
     layout = read_layout(file)
     summary = layout.summary
     if summary is None or not _is_complete(summary):
@@ -424,7 +424,7 @@ def _times_of(summary: Summary) -> tuple[int | None, int | None]:
 
 
 def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
-    """Read the file from front to end, decode nothing."""
+    """Describe a file by reading it from front to end, without decoding."""
     summary = layout.summary
     registry = Registry(file.path, *(summary[:2] if summary is not None else ()))
     survey, collector = MessageSurvey(), TimeCollector()
@@ -459,7 +459,7 @@ def _scan(file: McapFile, layout: McapLayout, *, timing: bool) -> McapInfo:
 
 
 def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: int) -> tuple[McapCompressionInfo, ...]:
-    """The compression of chunks that no index describes: sizes are known of all together."""
+    """The compression of chunks without an index; sizes are only known for all chunks together."""
     if len(chunks) != 1:
         return ()
     ((codec, count),) = chunks.items()
@@ -467,9 +467,9 @@ def _scanned_compression(chunks: Counter[str], compressed: int, uncompressed: in
 
 
 def message_times(file: McapFile) -> Iterator[tuple[str, Mapping[str, Ticks]]]:
-    """Yield log and publish times of the messages of each channel, chunk by chunk as they are in the file.
+    """Yield topic, and log and publish times of messages, chunk by chunk in file order.
 
-    The numbers are in the order of the times, which have 64 bits without a sign. Raises ``ReadError``.
+    Times are mapped from uint64 to int64 so that their order is kept. Raises ``ReadError``.
     """
     layout = read_layout(file)
     summary = layout.summary
@@ -498,7 +498,7 @@ def described_channels(
     counts: Mapping[int, int] | None,
     timings: Mapping[int, ChannelTiming],
 ) -> tuple[ChannelInfo, ...]:
-    """The channels with their schemas, and their counts and timings where these are known."""
+    """The channels with their schemas, and with counts and timings if known."""
 
     def described(channel: Channel) -> ChannelInfo:
         schema = schemas.get(channel.schema_id)

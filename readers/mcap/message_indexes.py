@@ -1,4 +1,4 @@
-"""Message indexes compared with the messages of their chunks: other readers find messages by these alone."""
+"""Message indexes compared with the messages of their chunks, as other readers find messages only by indexes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Times = npt.NDArray[np.uint64]
 
 
 def indexed_times(data: bytes) -> Iterator[tuple[int, Times]]:
-    """The channel and the log times of each MessageIndex record in ``data``, whole records that follow each other."""
+    """Yield the channel and log times of each MessageIndex record in ``data``, which has whole, consecutive records."""
     at = 0
     while at + HEAD.size + _HEAD <= len(data):
         opcode, length = HEAD.unpack_from(data, at)
@@ -43,7 +43,7 @@ def times_behind(file: McapFile, at: int, end: int) -> Iterator[Times]:
 
 
 class _Index(NamedTuple):
-    """A MessageIndex record: where it stands in the file, its channel, and log times and offsets in the chunk (u64)."""
+    """A MessageIndex record: its place in the file, its channel, and log times and offsets in the chunk (u64)."""
 
     place: int
     channel: int
@@ -52,9 +52,9 @@ class _Index(NamedTuple):
 
 
 class IndexComparison:
-    """Compares the indexes behind each chunk with what is in it.
+    """Compares the indexes after each chunk with the chunk's messages.
 
-    ``faults`` are the places in the file and what is wrong there, one for each record, the first 1,000.
+    ``faults`` has the place in the file and the fault of each wrong record, at most the first 1,000.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class IndexComparison:
         self._unread: set[int] = set()
 
     def take(self, chunk: int, place: int, body: bytes) -> None:
-        """Keep the MessageIndex record at ``place``, which stands behind the chunk at ``chunk``."""
+        """Keep the MessageIndex record at ``place``, which follows the chunk at ``chunk``."""
         size = int.from_bytes(body[2:_HEAD], "little")
         if len(body) < _HEAD or size % _PAIR or size > len(body) - _HEAD:
             self._unread.add(chunk)
@@ -76,7 +76,7 @@ class IndexComparison:
         self._indexes.setdefault(chunk, []).append(index)
 
     def compare(self, block: Block, messages: MessageHeads) -> None:
-        """Compare the indexes of the chunk of ``block`` with the messages found in it."""
+        """Compare the indexes of the chunk in ``block`` with the messages in it."""
         indexes = self._indexes.pop(block.offset, [])
         if not indexes:
             return
@@ -107,7 +107,7 @@ class IndexComparison:
         channels: npt.NDArray[np.uint16],
         times: npt.NDArray[np.uint64],
     ) -> None:
-        """Note what is wrong with one record; ``offsets``, ``channels`` and ``times`` are those of the messages."""
+        """Note the faults of one record; ``offsets``, ``channels`` and ``times`` are those of the messages."""
         at = np.minimum(np.searchsorted(offsets, index.offsets), max(len(offsets) - 1, 0))
         matching = np.zeros(len(index.offsets), np.bool_)
         if len(offsets):

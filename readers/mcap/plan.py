@@ -1,4 +1,4 @@
-"""The division of a file into splits: by the index of its summary, if that agrees with the file."""
+"""The division of a file into splits: by its summary's index, if the index agrees with the file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _INDEX_ENTRY: Final = 16
 
 
 class SplitPiece(NamedTuple):
-    """A chunk: where it begins, where its message indexes end, and how many bytes it uncompresses to.
+    """A chunk: its start, the end of its message indexes, and its uncompressed size.
 
-    ``messages`` is their number by the length of its message indexes, None without these. ``is_wanted``: it may hold
-    messages of the range of times to read.
+    ``messages`` is the number of messages by the length of the message indexes, None without indexes. ``is_wanted``:
+    the chunk may have messages to read.
     """
 
     offset: int
@@ -46,7 +46,7 @@ class _UnusableIndexError(Exception):
 
 
 def _check_channels(summary: Summary) -> None:
-    """Raise unless every channel and schema is repeated in the summary, so that a split needs nothing of the others."""
+    """Raise unless the summary repeats every channel and schema, so that a split needs nothing from other splits."""
     channels = {channel.id for channel in summary.channels}
     schemas = {schema.id for schema in summary.schemas} | {0}
     indexed = {int(i) for i in np.unique(np.frombuffer(b"".join(e.channel_ids for e in summary.chunks), "<u2"))}
@@ -73,9 +73,9 @@ def says_all_channels(summary: Summary) -> bool:
 def why_nothing(
     file: McapFile, layout: McapLayout, options: McapOptions, *, zero_is_told: bool = False
 ) -> ReadWarning | None:
-    """Return why the options choose no message of a file with messages, or None if its summary does not prove that.
+    """Return why the options select no message of a file with messages, or None if its summary does not prove that.
 
-    With ``zero_is_told``, the times of chunks cover messages at log time 0, which writers of MCAP may leave out.
+    With ``zero_is_told``, the times of chunks include messages at log time 0, which MCAP writers may leave out.
     """
     summary = layout.summary
     if summary is None or not says_all_channels(summary) or summary.statistics is None:
@@ -107,7 +107,7 @@ def no_message(times: TimeRange) -> str:
 
 
 def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: TimeRange, zero_is_told: bool) -> bool:
-    """Return whether there may be messages of a range, by the times of the file and its chunks."""
+    """Return whether there may be messages in a range, by the times of the file and its chunks."""
     statistics = summary.statistics
     assert statistics is not None
     if times.end <= times.start:
@@ -127,7 +127,7 @@ def _holds_some(file: McapFile, layout: McapLayout, summary: Summary, times: Tim
 
 
 def looks_at_messages(summary: Summary, options: McapOptions) -> bool:
-    """Return whether a decoder of the file as a whole looks at messages of a channel in the summary."""
+    """Return whether a decoder of the whole file reads messages of a channel in the summary."""
     return any(decoder.has_messages(summary, options.selects) for decoder in file_decoders(options.decoders))
 
 
@@ -150,9 +150,9 @@ class _IndexWalk:
     def pieces(self) -> list[SplitPiece]:
         """Return every chunk of the data section in file order, indexed or not. Only heads are read.
 
-        Of an object in a store not even these, but for what the index does not know: whoever reads a split sees them.
+        For an object in a store, only the heads that the index does not cover are read; readers of splits see the rest.
 
-        Raises ``UnusableIndexError``, and ``ReadError`` when fewer chunks are there than the summary counts.
+        Raises ``UnusableIndexError``, and ``ReadError`` if there are fewer chunks than the summary counts.
         """
         layout, statistics = self._layout, self._summary.statistics
         at = layout.data_start
@@ -169,9 +169,9 @@ class _IndexWalk:
         return self._checked()
 
     def _checked(self) -> list[SplitPiece]:
-        """The pieces; without their numbers of messages where these can't be compared with the summary's."""
+        """Return the pieces, without numbers of messages if these cannot be compared with the summary's."""
         statistics, counts = self._summary.statistics, [piece.messages for piece in self._pieces]
-        if self.is_loose:  # messages outside of chunks: nothing is left out for its time
+        if self.is_loose:  # messages outside of chunks: times exclude no chunk
             return [piece._replace(messages=None, is_wanted=True) for piece in self._pieces]
         if statistics is None or None in counts:
             return [piece._replace(messages=None) for piece in self._pieces]
@@ -204,7 +204,7 @@ class _IndexWalk:
             self.is_loose = True
             channel = int.from_bytes(self._file.read_up_to(at + HEAD.size, 2), "little")
             if self._layout.data_crc or channel not in self._channels or self._looks_at_messages:
-                # guarded by the CRC of the whole section only, of a channel yet to come, or not found by the index
+                # only the whole section's CRC guards it, its channel may follow later, or the index does not find it
                 raise _UnusableIndexError
         elif (opcode in (Op.ATTACHMENT, Op.METADATA) and at not in self._known) or (
             opcode == Op.DATA_END and at + HEAD.size + length != end
@@ -212,7 +212,7 @@ class _IndexWalk:
             raise _UnusableIndexError
 
     def _check_entry(self, entry: ChunkIndexEntry) -> ChunkHead:
-        """The head of the chunk that an entry of the index points at, if they agree."""
+        """Return the head of the chunk at an entry of the index. Raises an error if they disagree."""
         layout = self._layout
         if entry.offset < layout.data_start or behind(entry) > layout.data_end:
             raise _UnusableIndexError
@@ -224,7 +224,7 @@ class _IndexWalk:
         return self._entry_head(entry)
 
     def check_places(self, offsets: set[int]) -> None:
-        """Check that the index is right about chunks at these places, if it knows them, of an object in a store."""
+        """For an object in a store, check the index entries of chunks at these places against the chunks."""
         entries = [entry for entry in self._summary.chunks if self._file.is_remote and entry.offset in offsets]
         self._file.peek((entry.offset, HEAD.size + CHUNK_HEAD_MAX) for entry in entries)
         for entry in entries:
@@ -263,7 +263,7 @@ def behind(entry: ChunkIndexEntry) -> int:
 
 
 def _messages_of(entry: ChunkIndexEntry) -> int | None:
-    """Count the messages that the MessageIndex records behind a chunk list, by their length."""
+    """Count the messages in the MessageIndex records after a chunk, by the records' length."""
     records = len(entry.channel_ids) // 2
     entries, rest = divmod(entry.index_length - records * _INDEX_HEAD, _INDEX_ENTRY)
     return entries if records and not rest and entries >= 0 else None
@@ -274,15 +274,16 @@ def plan_splits(
 ) -> list[McapSplit]:
     """Divide the data section into runs of chunks of about ``SPLIT_BYTES`` uncompressed.
 
-    A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits follow each
-    other without a gap, so that nothing is lost whatever the index says; they depend on the file and the options alone.
-    With a range of times, stretches without an overlapping chunk are left out. So are those with chunks at the places
-    ``unwanted`` only.
+    A file whose index is missing, incomplete or wrong is one split, read from front to end. The splits have no
+    gaps between them, so that nothing is lost even if the index is wrong; they depend only on the file and the options.
+    With a range of times, stretches without an overlapping chunk are left out, and so are stretches with only
+    ``unwanted`` chunks.
 
-    The CRC of the whole data section can be checked by a reader of the whole only. A file is divided, and that check
-    left out, if every message is in a chunk with a CRC of its own (or the writer computed none for the section).
+    Only a reader of the whole data section can check the section's CRC. A file is divided, without that check, if every
+    message is in a chunk that has its own CRC (or if the writer computed none for the section).
 
-    Chunks of the file level come first if the summary is enough for them, else behind the messages, in one split.
+    If the summary is enough for the chunks about the file, they come first. Otherwise they follow the messages, and the
+    file is one split.
     """
     summary = layout.summary
     if (
@@ -306,7 +307,7 @@ def indexed_pieces(
 ) -> list[SplitPiece] | None:
     """All chunks of the data section in file order, if the summary describes them and all channels; else None.
 
-    Their message counts are known. Raises ``ReadError`` if fewer chunks are there than the summary counts.
+    Their message counts are known. Raises ``ReadError`` if there are fewer chunks than the summary counts.
     """
     if layout.summary is None or layout.data_crc is None:
         return None
@@ -333,7 +334,7 @@ def whole(file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Pl
         or looks_at_messages(summary, options)
     )
     left_out = NOWHERE if is_all_needed else unwanted
-    is_partial = file.is_remote and bool(left_out)  # each chunk has a CRC of its own
+    is_partial = file.is_remote and bool(left_out)  # each chunk has its own CRC
     split = McapSplit(
         PurePath(file.path).name,
         layout.data_end - layout.data_start,
@@ -354,7 +355,7 @@ def whole(file: McapFile, layout: McapLayout, options: McapOptions, unwanted: Pl
 def cut(
     file: McapFile, layout: McapLayout, options: McapOptions, pieces: list[SplitPiece], unwanted: Places
 ) -> list[McapSplit]:
-    """Runs of equal uncompressed size, as near as chunk borders allow."""
+    """Return runs of nearly equal uncompressed size, cut at chunk borders."""
     decoders = file_decoders(options.decoders)
     runs = _runs(pieces) if options.reads_messages else []
     if len(runs) == 1 and len(runs[0]) == len(pieces):
@@ -391,7 +392,7 @@ def cut(
 
 
 def _runs(pieces: list[SplitPiece]) -> list[list[SplitPiece]]:
-    """Neighbouring pieces of about ``SPLIT_BYTES`` together, without stretches of which nothing is wanted."""
+    """Group neighbouring pieces to about ``SPLIT_BYTES``, without unwanted pieces at the ends of groups."""
     total = np.cumsum([piece.uncompressed if piece.is_wanted else 0 for piece in pieces])
     count = max(1, -(-int(total[-1]) // SPLIT_BYTES))
     wanted = total[-1] * np.arange(1, count) / count
@@ -406,9 +407,9 @@ def _trimmed(run: list[SplitPiece]) -> list[SplitPiece]:
 
 
 def _times_to_skip_by(layout: McapLayout, options: McapOptions, needs_all: bool) -> TimeRange | None:
-    """Return the range of times if nothing is needed of the chunks outside of it.
+    """Return the range of times if chunks outside of it are not needed, else None.
 
-    The summary repeats every channel then, and is enough for the file level, unless ``needs_all``.
+    For that, the summary must repeat every channel, and be enough for the decoders of the file (not ``needs_all``).
     """
     summary = layout.summary
     if options.times is None or summary is None or needs_all:

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _SHORT_LOG_TIME: Final = "log_time"
 _MOST_THREADS: Final = 4
 _LEAST_FOR_THREADS: Final = 2 * MIB
-"""Bytes of a split. Reading less takes few milliseconds, of which starting threads would be some tenths."""
+"""A split of fewer bytes is read without threads: starting these would take some tenths of its few milliseconds."""
 
 _NO_END: Final = 2**64
 _LATEST: Final = 2**63 - 1
@@ -88,7 +88,7 @@ _LATEST: Final = 2**63 - 1
 class SplitReading:
     """Reads one split once, in three steps: :meth:`before`, :meth:`messages`, :meth:`after`.
 
-    ``facts`` are those of the summary, ``wants`` is true for the entities in use. ``index`` finds messages of other
+    ``facts`` are the summary's facts; ``wants`` is true for the entities in use. ``index`` finds messages of other
     splits.
     """
 
@@ -119,7 +119,7 @@ class SplitReading:
         yield from self._file_level(self._split.before, self._facts)
 
     def messages(self, section: MessageSection) -> Iterator[Chunk]:
-        """The messages that ``section`` finds."""
+        """Yield the chunks of the messages in ``section``."""
         split, times = self._split, self._options.times
         late = [self._decoders[name] for name in split.after]
         surveys = any(not decoder.looks_at_messages for decoder in late)
@@ -134,7 +134,7 @@ class SplitReading:
             if len(group.messages.heads):
                 self._chosen = True
                 yield from self._messages(group)
-            del group  # so that its arena can be taken for the next one
+            del group  # so that the next group can reuse its arena
 
     def after(self, section: MessageSection) -> Iterator[Chunk]:
         """Yield the chunks about the file made by reading ``section``, and robots. Warns of undecodable messages."""
@@ -153,7 +153,7 @@ class SplitReading:
         yield from self._file_level(self._split.after, facts)
 
     def warn_of_nothing(self, tally: Tally) -> None:
-        """Warn if the options chose no message of the whole file, and its summary did not prove that before."""
+        """Warn if the options selected no message of the whole file, unless its summary already proved that."""
         topics = sorted({channel.topic for channel in self.registry.channels.values()})
         if not self._options.reads_messages or not (tally.messages or tally.skipped):
             return
@@ -196,7 +196,7 @@ class SplitReading:
 
 
 class _Shared(NamedTuple):
-    """The part of the summary that every split needs: facts of the file, and the numbers of its chunks and messages."""
+    """The part of the summary that every split needs: facts on the file, and its numbers of chunks and messages."""
 
     facts: FileFacts
     chunks: int
@@ -206,11 +206,10 @@ class _Shared(NamedTuple):
 class McapSource(Source[McapSplit]):
     """The chunks of one MCAP file.
 
-    Guarantee: every message of a selected topic (and time) is one row, once. Order: first the chunks about the file
-    that are made from its summary; then messages by split, within it by groups of MCAP chunks of about 32 MiB, within
-    these by channel id, then by log time; then the chunks about the file that need a full read; then robots. The same
-    for every run over the same bytes. If the summary proves that the options select no message, ``nothing`` is the
-    reason.
+    Guarantee: every message of a selected topic (and time) is exactly one row. Order: first the chunks about the file
+    from its summary; then messages by split, in a split by groups of MCAP chunks of about 32 MiB, and in a group by
+    channel id, then by log time; then the chunks about the file that need a full read; then robots. It is the same for
+    every run over the same bytes. If the summary proves that the options select no message, ``nothing`` is the reason.
 
     Sources for other containers of channels with messages derive from this class. They override the methods from
     :meth:`open` to :meth:`rescue`, which open, divide and read a file.
@@ -239,15 +238,15 @@ class McapSource(Source[McapSplit]):
         return [self.path]
 
     def narrowed(self, wanted: Callable[[str], bool]) -> Self:
-        """The same file without the topics at whose entities nobody will look: their messages are not decoded."""
+        """Return the source without topics of unused entities, whose messages are not decoded."""
         return self._with(self.options, wanted)
 
     def open(self, version: str | None = None, *, unwrap: bool = True, stored_size: int | None = None) -> McapFile:
-        """The file, opened; of this version, if given. ``unwrap``: one that is compressed as a whole is unpacked."""
+        """Open the file; if given, in this version. ``unwrap``: decompress a file that is compressed as a whole."""
         return McapFile(self.path, version, unwrap=unwrap, stored_size=stored_size)
 
     def layout(self, file: Any) -> McapLayout:
-        """The parts of the file, and its index. Raises ``ReadError`` where it is cut or damaged."""
+        """The parts of the file, and its index. Raises ``ReadError`` if the file is cut or damaged."""
         return read_layout(file)
 
     def plan(self, file: Any, layout: McapLayout, unwanted: Places) -> list[McapSplit]:
@@ -259,7 +258,7 @@ class McapSource(Source[McapSplit]):
         return indexed_pieces(file, layout, self.options)
 
     def records(self) -> Sequence[RecordSource]:
-        """The messages of the file as they are stored."""
+        """The messages of the file as stored."""
         from .copying import McapRecords
 
         return [McapRecords(self)]
@@ -269,24 +268,24 @@ class McapSource(Source[McapSplit]):
         _check_counts(section, _share(layout), split, self.path)
 
     def section(self, file: Any, split: McapSplit, registry: Registry, *, threads: int = 1) -> MessageSection:
-        """A reader of the records of a split."""
+        """Return a reader for the records of a split."""
         wanted = [d.name for d in file_decoders(self.options.decoders) if d.entity and self._wants(d.entity)]
         checks = not reads_records(Op.ATTACHMENT, wanted)
         return SectionReader(file, split, registry, check_attachments=checks, threads=threads)
 
     def why_nothing(self, file: Any, layout: McapLayout) -> ReadWarning | None:
-        """Say why the options choose no message of the file; None if the index does not prove that."""
+        """Return why the options select no message of the file, or None if the index does not prove that."""
         return why_nothing(file, layout, self.options)
 
     def unwanted(self, summary: Summary | None) -> Places:
-        """The places of the chunks that are left out, by the summary.
+        """The places of the chunks to leave out, by the summary.
 
-        A stream looks at all chunks of a local file, so that a damaged one is noticed.
+        A stream reads all chunks of a local file, so that damaged chunks are noticed.
         """
         return self.without_wanted(summary) if self.options.values or is_url(self.path) else NOWHERE
 
     def rescue(self, file: Any) -> Rescue:
-        """The reading of a damaged file."""
+        """Return the reader for a damaged file."""
         from .recovery import plan_salvage
 
         return plan_salvage(file, self.options)
@@ -299,10 +298,9 @@ class McapSource(Source[McapSplit]):
         return McapSplit(PurePath(self.path).name, size, 0, 0, is_planned=False)
 
     def splits(self) -> Sequence[McapSplit]:
-        """Runs of MCAP chunks of about 64 MiB uncompressed.
+        """Return runs of MCAP chunks of about 64 MiB uncompressed.
 
-        One for a file without a usable index, for one that is compressed as a whole, and when a damaged file is to be
-        recovered.
+        A file without a usable index, or compressed as a whole, is one split; so is a damaged file in a recovery.
         """
         with self.open(unwrap=False) as file:
             self._version, self._size = file.version, file.stored_size
@@ -314,7 +312,7 @@ class McapSource(Source[McapSplit]):
             return self.plan(file, layout, self.unwanted(layout.summary))
 
     def read(self, split: McapSplit) -> Iterator[Chunk]:
-        """The chunks of one split. Warns (``ReadWarning``) of what could not be decoded and comes out raw."""
+        """Yield the chunks of one split. Warns (``ReadWarning``) of messages that could not be decoded and stay raw."""
         with self.open(self._version, unwrap=not split.is_planned, stored_size=self._size) as file:
             if self.options.recover:
                 yield from self._recovered(file)
@@ -337,7 +335,7 @@ class McapSource(Source[McapSplit]):
                 reading.warn_of_nothing(section.tally)
 
     def projected(self, request: FrameRequest) -> Self:
-        """The same file for a frame: fields that no column needs, and messages outside of its times, are left out."""
+        """Return the source for a frame, without unused fields and without messages outside the frame's times."""
         return self._with(narrower(self.options, request), self._wanted)
 
     def _with(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Self:
@@ -349,7 +347,7 @@ class McapSource(Source[McapSplit]):
         return SplitReading(file, split, facts, self.options, self._wants, SectionIndex(self, file))
 
     def without_wanted(self, summary: Summary | None) -> Places:
-        """The places of the chunks without a message that is wanted, by the channels that the summary names."""
+        """The places of the chunks without wanted messages, by the channels in the summary."""
         if summary is None or not says_all_channels(summary):
             return NOWHERE
         registry = Registry(self.path, summary.channels, summary.schemas)
@@ -363,7 +361,7 @@ class McapSource(Source[McapSplit]):
         return {entry.offset: behind(entry) for entry, channels in ids if channels and wanted.isdisjoint(channels)}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """The columns of the messages, by the summary; None if it does not say all, or lenses make others."""
+        """The columns of the messages, by the summary; None if it is incomplete, or lenses make other columns."""
         if self.options.recover or not self.options.values:
             return None
         with self.open() as file:
@@ -374,7 +372,7 @@ class McapSource(Source[McapSplit]):
         return message_columns(registry, summary.channels, self.options, self._wants, self.path)
 
     def entities(self) -> set[str] | None:
-        """The entities of all messages and of the file, by the summary; None if it does not say all."""
+        """The entities of all messages and of the file, by the summary; None if it is incomplete."""
         if self.options.recover:
             return None
         with self.open(unwrap=False) as file:
@@ -409,7 +407,7 @@ class McapSource(Source[McapSplit]):
         return describe_file(file, timing=timing)
 
     def recovery_report(self) -> McapRecoveryReport:
-        """Report the recoverable and the lost parts of the file; reads all of it, and decodes nothing."""
+        """Report the recoverable and the lost parts of the file. This reads all of it, and decodes nothing."""
         with self.open() as file:
             salvage = self.rescue(file)
             registry = Registry(self.path, salvage.facts.channels.values(), salvage.facts.schemas.values())
@@ -436,7 +434,7 @@ class McapSource(Source[McapSplit]):
 
 
 def _threads(split: McapSplit) -> int:
-    """The number of chunks to decompress at once; one in tasks, as others have the other cores, and for small files."""
+    """The number of chunks to decompress at once; 1 for small files, and in tasks, which use the cores together."""
     is_small = split.end - split.start < _LEAST_FOR_THREADS
     return 1 if is_small or in_task() else min(_MOST_THREADS, os.cpu_count() or 1)
 
@@ -444,7 +442,7 @@ def _threads(split: McapSplit) -> int:
 def message_entities(
     registry: Registry, channel: Channel, options: McapOptions, wants: Callable[[str], bool]
 ) -> set[str]:
-    """The entities at which messages of a channel may come out; none unless one of them is wanted."""
+    """The entities that a channel's messages may have; empty if none of them is wanted."""
     choice = choose(channel, registry.schema_of(channel), options)
     entities = set() if choice is None else entities_of(choice.lenses, parse_entity_path(channel.topic))
     return entities if any(map(wants, entities)) else set()
@@ -453,7 +451,7 @@ def message_entities(
 def message_columns(
     registry: Registry, channels: Iterable[Channel], options: McapOptions, wants: Callable[[str], bool], path: str
 ) -> tuple[Schema, frozenset[Origin]] | None:
-    """The columns of the messages of some channels, as :meth:`McapSource.columns` gives them."""
+    """The columns of some channels' messages, as for :meth:`McapSource.columns`."""
     found = []
     for channel in channels:
         entity, schema = parse_entity_path(channel.topic), registry.schema_of(channel)
@@ -463,7 +461,7 @@ def message_columns(
         if choice.lenses:
             return None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they come when the messages do
+            warnings.simplefilter("ignore")  # reading the messages gives the same warnings
             decoder = compile_decoder(channel, schema, choice.row, options, path=path)
         d = decoder.descriptor
         found.append(
@@ -475,7 +473,7 @@ def message_columns(
 
 
 def narrower(options: McapOptions, request: FrameRequest) -> McapOptions:
-    """The options for a frame: of fields only those that it needs, of messages those within its times."""
+    """The options for a frame: only the fields that it needs, and only messages within its times."""
     bounds = request.bounds
     if options.values and request.columns is not None:
         options = replace(options, columns=request.columns)
@@ -485,7 +483,7 @@ def narrower(options: McapOptions, request: FrameRequest) -> McapOptions:
 
 
 def _narrower(options: McapOptions, bounds: TimeBounds) -> TimeRange:
-    """The log times, as the writer wrote them, that are in the reader's range and within the bounds of a frame."""
+    """The range of log times, as the writer wrote them, in both the reader's range and a frame's bounds."""
     start = 0 if bounds.start is None else max(bounds.start - options.offset_ns, 0)
     end = _NO_END if bounds.end is None or bounds.end >= _LATEST else max(bounds.end - options.offset_ns, 0)
     if options.times is not None:

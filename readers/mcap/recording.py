@@ -26,7 +26,7 @@ _INDEX_HINT = (
 
 
 def _regex(text: str) -> str:
-    """Refuse what is not a regular expression before anything is read."""
+    """Refuse invalid regular expressions before anything is read."""
     try:
         re.compile(text)
     except re.error as error:
@@ -54,7 +54,7 @@ def _whole(text: str, low: int, high: int) -> int:
 
 @dataclass(frozen=True)
 class McapRecording(RecordingFile):
-    """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which are whole names of topics."""
+    """An MCAP file; its options are those of :class:`McapReader`, and ``topics``, which has whole topic names."""
 
     frame_index = "log_time"
 
@@ -114,11 +114,11 @@ class McapRecording(RecordingFile):
         return self._reader().stream()
 
     def values(self) -> LazyChunkStream:
-        """The messages as they are decoded; see :meth:`McapReader.values`."""
+        """The decoded messages; see :meth:`McapReader.values`."""
         return self._reader().values()
 
     def reading_options(self) -> dict[str, Any]:
-        """The options as arguments of the reader: names of topics become expressions."""
+        """The options as arguments of the reader; topic names become patterns."""
         given = self.given()
         names = [f"^{re.escape(topic)}$" for topic in given.pop("topics", ())]
         if names:
@@ -134,8 +134,8 @@ class McapRecording(RecordingFile):
         return self._reader_type()(self.path, **self.reading_options())
 
     def verify(self) -> Verification:
-        """Every record by the CRCs of the file, message indexes by the messages of their chunks, then every message
-        decoded; of a damaged file, its records alone.
+        """Verify records by the file's CRCs and message indexes by their chunks' messages, then decode every message.
+        For a damaged file, verify only the records.
         """
         from ...engine.rrd import Findings
         from .decoders import McapOptions
@@ -158,7 +158,7 @@ class McapRecording(RecordingFile):
         return findings.verification()
 
     def orders(self) -> tuple[OrderReport, ...]:
-        """The topics whose messages are not in the order of their log and publish times, chunk by chunk in the file."""
+        """The topics whose messages, in file order, are not sorted by log or publish time."""
         from ..inspection import Orders
         from .file import McapFile
         from .info import message_times
@@ -173,13 +173,13 @@ class McapRecording(RecordingFile):
         return tuple(orders.reports(None))
 
     def report(self) -> FileReport:
-        """Channels, counts, times and compression, by the summary where there is one."""
+        """Report channels, counts, times and compression, from the summary if there is one."""
         info = self._reader_type().source_type(str(self.path)).info(timing=True)
         return report_of(info, _facts(info))
 
 
 def report_of(info: McapInfo, facts: dict[str, str | float | bool]) -> FileReport:
-    """The report on what an information describes, with some facts."""
+    """Return the report on a described file, with some facts."""
     from ...engine.chunk import TimelineKind
     from ..inspection import FileReport, StoreReport, TimelineReport
 

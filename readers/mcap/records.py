@@ -1,8 +1,7 @@
-"""MCAP records, parsed strictly, and blocks of them: chunks decompressed, and the messages in them.
+"""MCAP records, parsed strictly, and blocks of records: decompressed chunks, and the messages in them.
 
-A record is an opcode (u8), the length of its body (u64, little endian) and the body. Bodies are parsed by the classes
-of the ``mcap`` library over a stream that never gives fewer bytes than requested. Format:
-https://mcap.dev/spec
+A record is an opcode (u8), the length of its body (u64, little-endian) and the body. The classes of the ``mcap``
+library parse bodies, over a stream that never gives fewer bytes than requested. Format: https://mcap.dev/spec
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from ...engine.task_context import lasting
 
 MAGIC: Final = b"\x89MCAP0\r\n"
 HEAD: Final = struct.Struct("<BQ")
-"""Opcode and body length: what every record begins with."""
+"""Opcode and body length, with which every record begins."""
 
 
 class Op:
-    """The opcodes as plain numbers: they are compared for each record."""
+    """The opcodes as plain numbers, as they are compared for each record."""
 
     HEADER: Final = Opcode.HEADER.value
     FOOTER: Final = Opcode.FOOTER.value
@@ -72,7 +71,7 @@ T = TypeVar("T")
 
 
 def record_name(opcode: int) -> str:
-    """Return the format's name of records of ``opcode``.
+    """Return MCAP's name for records of ``opcode``.
 
     >>> record_name(6), record_name(0x91)
     ('Chunk', 'private (0x91)')
@@ -88,7 +87,7 @@ class _StrictStream(ReadDataStream):
         self._left = len(body)
 
     def read(self, length: int) -> bytes:
-        """Exactly ``length`` bytes; raises ``ValueError`` when fewer are left."""
+        """Return exactly ``length`` bytes. Raises ``ValueError`` if fewer are left."""
         if length > self._left:
             raise ValueError(f"{length:,} bytes expected, but {self._left:,} left in the record")
         self._left -= length
@@ -104,27 +103,27 @@ def parse_record(read: Callable[[ReadDataStream], T], opcode: int, body: bytes, 
 
 
 def damaged(why: str, *, path: str, offset: int | None = None) -> ReadError:
-    """Return the error for bytes that no writer has written so."""
+    """Return the error for bytes that no writer writes."""
     return ReadError(why, path=path, offset=offset, hint="The file is damaged; copy it again.")
 
 
 def malformed(opcode: int, why: str, *, path: str, offset: int | None) -> ReadError:
-    """Return the error for a record with a body that does not fit its opcode."""
+    """Return the error for a record whose body does not fit its opcode."""
     return damaged(f"a {record_name(opcode)} record is malformed: {why}", path=path, offset=offset)
 
 
 class RecordPlace(NamedTuple):
-    """The place of a record in the file: its first byte, and its length with its head."""
+    """The place of a record in the file: its offset, and its length including its head."""
 
     offset: int
     length: int
 
 
 class ChunkIndexEntry(NamedTuple):
-    """A ChunkIndex record, without the positions of the single message indexes.
+    """A ChunkIndex record, without the places of the individual message indexes.
 
     ``channel_ids`` are the little-endian u16 ids of the channels that have a message index, as one bytes object.
-    Times are ns, offsets and lengths bytes.
+    Times are in ns, offsets and lengths in bytes.
     """
 
     offset: int
@@ -149,7 +148,7 @@ _ENTRY_SIZES: Final = struct.Struct("<QQ")
 
 
 def parse_chunk_entry(body: bytes, *, path: str, offset: int) -> ChunkIndexEntry:
-    """Parse the body of a ChunkIndex record; there may be a hundred thousand of them."""
+    """Parse the body of a ChunkIndex record. A file may have a hundred thousand."""
     try:
         start, end, chunk, length, map_length = _ENTRY.unpack_from(body)
         ids = body[_ENTRY.size : _ENTRY.size + map_length]
@@ -204,7 +203,7 @@ def parse_chunk_head(body: bytes, length: int, *, path: str, offset: int) -> Chu
 
 
 class McapSchema(NamedTuple):
-    """A Schema record: ids are 1 and up, 0 meaning none."""
+    """A Schema record; ids start at 1, and 0 means no schema."""
 
     id: int
     name: str
@@ -223,7 +222,7 @@ class Channel(NamedTuple):
 
 
 class Registry:
-    """Channels and schemas by id. A record may come again and again; another one with the same id is damage."""
+    """Channels and schemas by id. The same record may repeat; another record with the same id is damage."""
 
     def __init__(self, path: str, channels: Iterable[Channel] = (), schemas: Iterable[McapSchema] = ()) -> None:
         self._path = path
@@ -242,7 +241,7 @@ class Registry:
         return self._schemas
 
     def add(self, opcode: int, body: bytes, *, offset: int) -> None:
-        """Take in the body of a Schema or Channel record found at (or in the chunk at) ``offset``."""
+        """Add the body of a Schema or Channel record at ``offset``, or in the chunk at ``offset``."""
         if self.is_known(opcode, body):
             return
         if opcode == Op.SCHEMA:
@@ -252,15 +251,15 @@ class Registry:
         self.know(opcode, body)
 
     def is_known(self, opcode: int, body: bytes) -> bool:
-        """Whether these very bytes of a Schema or Channel record were taken in before."""
+        """Return whether these very bytes of a Schema or Channel record were added before."""
         return body in self._seen[opcode]
 
     def know(self, opcode: int, body: bytes) -> None:
-        """Note that these bytes were taken in."""
+        """Note that these bytes were added."""
         self._seen[opcode].add(body)
 
     def channel(self, channel_id: int, *, offset: int | None) -> Channel:
-        """The channel of a message met at ``offset``; raises when no record defines it."""
+        """The channel of a message at ``offset``. Raises ``ReadError`` if no record defines it."""
         channel = self._channels.get(channel_id)
         if channel is None:
             raise damaged(
@@ -271,7 +270,7 @@ class Registry:
         return channel
 
     def schema_of(self, channel: Channel) -> McapSchema | None:
-        """The schema of a channel; None when it has none or its record is missing."""
+        """The schema of a channel; None if it has none or the schema's record is missing."""
         return self._schemas.get(channel.schema_id)
 
     def _add_schema(self, body: bytes, offset: int) -> None:
@@ -328,9 +327,8 @@ class Block(NamedTuple):
     """Records from byte ``begin`` to ``end`` of the arena.
 
     ``offset`` is the place of the chunk (``in_chunk``) or of the first record in the file. ``indexed`` is the message
-    index: for each channel its id, and for each of its messages log time and offset in the chunk, as u64 in little
-    endian; None without a credible index.
-    ``checked``: a CRC confirmed the records.
+    index: for each channel, its id, and log time and offset in the chunk of each of its messages, as little-endian u64;
+    None without a credible index. ``checked``: a CRC confirmed the records.
     """
 
     begin: int
@@ -342,7 +340,7 @@ class Block(NamedTuple):
 
 
 class MessageHeads(NamedTuple):
-    """The messages of a block in file order: arena offset of each record, and its head (``MESSAGE_HEAD``)."""
+    """The messages of a block in file order: the arena offset and head (``MESSAGE_HEAD``) of each record."""
 
     offsets: Ints
     heads: np.ndarray
@@ -355,8 +353,8 @@ class MessageHeads(NamedTuple):
 def walk(arena: Bytes, block: Block, registry: Registry, *, path: str, window: bool = False) -> tuple[list[int], int]:
     """Walk over the records; return the offsets of the messages and the end of the walk.
 
-    It ends with the block. In a ``window`` of records outside of chunks it ends before the first record that is cut
-    short, or that is neither message, channel, schema nor unknown.
+    It ends with the block. In a ``window`` of records outside of chunks, it ends before the first record that is cut
+    short, or that is of a known kind other than message, channel and schema.
     """
     view, unpack, size, message = arena.data, HEAD.unpack_from, HEAD.size, Op.MESSAGE
     at, end = block.begin, block.end
@@ -396,7 +394,7 @@ def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
     if not len(offsets):
         return MessageHeads(offsets, np.empty(0, _MESSAGE_HEAD))
     padded = arena
-    if int(offsets[-1]) > len(arena) - _WIDTH:  # a record too short to be a message, at the very end
+    if int(offsets[-1]) > len(arena) - _WIDTH:  # the last record may be too short for a message
         padded = np.concatenate((arena, np.zeros(_WIDTH, np.uint8)))
     view = np.ndarray((len(padded) - _WIDTH + 1,), f"V{_WIDTH}", buffer=padded.data, strides=(1,))
     return MessageHeads(offsets, view[offsets].view(_MESSAGE_HEAD))
@@ -405,10 +403,10 @@ def heads_of(arena: Bytes, offsets: Ints) -> MessageHeads:
 def placed_heads(
     starts: Ints, lengths: Ints, channels: Ints, log_times: Times, publish_times: Times | None = None
 ) -> MessageHeads:
-    """The messages of another container, as if MCAP had them: where the data of each begins, and its length (int64).
+    """The messages of another container in MCAP's form, from the start and length (int64) of each message's data.
 
-    The times are in ns; the publish times are the log times if they are not given. There are no records around the
-    data: the record of the first may begin before the arena.
+    Times are in ns; publish times are by default the log times. As there are no records around the data, the first
+    record may begin before the arena.
     """
     heads = np.zeros(len(starts), _MESSAGE_HEAD)
     heads["opcode"] = Op.MESSAGE
@@ -429,10 +427,10 @@ _PAIR: Final = 16
 
 
 def find_in_all(arena: Bytes, blocks: Sequence[Block], registry: Registry, *, path: str) -> MessageHeads:
-    """The messages of ``blocks``, which stand in the arena in this order, as :func:`find_messages` finds them in each.
+    """Return the messages of ``blocks``, which are in the arena in this order, as :func:`find_messages` does for each.
 
-    One look at all of them is enough where every index is right: walking from record to record instead, the messages of
-    a mixture of 300 MB are found in 1.6 times the time (CPU); guarded by ``benchmarks/bench_convert.py``.
+    If every index is right, one pass over all indexes is enough. A walk from record to record takes 1.6 times the CPU
+    time (a mixture of 300 MB); ``benchmarks/bench_convert.py`` guards it.
     """
     if blocks and all(block.indexed for block in blocks):
         messages = _by_index(arena, blocks, registry, path)
@@ -450,7 +448,7 @@ def joined(parts: Iterable[MessageHeads]) -> MessageHeads:
 
 
 def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) -> MessageHeads:
-    """All messages of ``block``; its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
+    """All messages of ``block``. Its channels and schemas go to ``registry``. Raises ``ReadError`` on damage."""
     if block.indexed:
         messages = _by_index(arena, [block], registry, path)
         if messages is not None:
@@ -464,7 +462,7 @@ def find_messages(arena: Bytes, block: Block, registry: Registry, *, path: str) 
 
 
 def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: str) -> MessageHeads | None:
-    """The messages by the indexes of all blocks, or None unless these and the records agree exactly."""
+    """The messages by the indexes of all blocks, or None if indexes and records do not agree exactly."""
     entries = [entry for block in blocks for entry in block.indexed or ()]
     sizes = [len(pairs) // _PAIR for _, pairs in entries]
     counts = np.array([sum(len(pairs) for _, pairs in block.indexed or ()) // _PAIR for block in blocks], np.int64)
@@ -502,7 +500,7 @@ def _by_index(arena: Bytes, blocks: Sequence[Block], registry: Registry, path: s
 
 
 def _offsets(pairs: Iterable[bytes]) -> npt.NDArray[np.uint64]:
-    """The offsets among pairs of a log time and an offset."""
+    """The offsets in pairs of log time and offset."""
     return np.frombuffer(b"".join(pairs), "<u8")[1::2]
 
 
@@ -542,19 +540,19 @@ class _Kept(NamedTuple):
 
 
 class _Arenas:
-    """The memory that a thread has kept."""
+    """The memory that a thread keeps."""
 
     def __init__(self) -> None:
         self.memories: list[_Kept] = []
 
 
 def take_arena(size: int) -> Bytes:
-    """Return ``size`` bytes (uint8, 1-D) of any content, unshared until nothing refers to them any more.
+    """Return ``size`` bytes (uint8, 1-D) of any content, which are not reused while anything refers to them.
 
-    The system clears memory before it gives it, page by page, which costs as much as a fifth of decompressing into it.
-    So a thread keeps up to two arenas of 40 MiB at most, and lends them again once the array that was lent, all views
-    of it, and all Arrow buffers and memoryviews over those are gone. Without arenas, finding the messages of a mixture
-    of 300 MB takes a third more CPU time (nothing decoded); guarded by ``benchmarks/bench_convert.py``.
+    The system clears new memory page by page, which costs up to a fifth of the time of decompressing into it. So a
+    thread keeps up to two arenas of at most 40 MiB. It lends an arena again when the lent array, all views of it, and
+    all Arrow buffers and memoryviews over these are gone. Without arenas, finding the messages of a mixture of 300 MB
+    takes a third more CPU time (nothing decoded); ``benchmarks/bench_convert.py`` guards it.
 
     >>> first = take_arena(100)
     >>> view = first[10:20].data
@@ -578,7 +576,7 @@ def take_arena(size: int) -> Bytes:
 
 
 def _lend(memory: Bytes, size: int) -> tuple[_Kept, Bytes]:
-    # Over a memoryview, the base of every view of the arena is the arena; over an array it would be that array.
+    # The arena is made over a memoryview, so that it is the base of its views. Over an array, the array would be.
     arena: Bytes = np.frombuffer(memory.data, np.uint8, count=size)
     return _Kept(memory, weakref.ref(arena)), arena
 
@@ -589,7 +587,7 @@ _REPEATED, _RESERVED = 1, 3
 
 
 def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
-    """The chunk's uncompressed size, if this release reads its compression and both its sizes are believable."""
+    """Return the chunk's uncompressed size. Raises an error for an unknown compression or incredible sizes."""
     if head.compression not in ("", "lz4", "zstd"):
         raise UnsupportedError(
             f"a chunk has the unknown compression {head.compression!r}",
@@ -607,10 +605,10 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
 def decompress(
     head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, *, path: str, offset: int
 ) -> np.ndarray:
-    """Return the records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, their CRC checked.
+    """Return the records of a chunk, exactly as many bytes (uint8, 1-D) as it declares, with checked CRC.
 
-    They are in ``out``, of that size, if ``data`` can be decompressed right into it, else in memory of their own.
-    Takes no more than that, whatever the compressed bytes declare.
+    They are in ``out``, which has that size, if ``data`` can be decompressed directly into it, else in new memory. It
+    takes no more memory, whatever the compressed data declares.
     """
     if head.compression == "zstd" and _is_one_frame(data, len(out)) and _fill(out, data, zstd):
         records: np.ndarray = out
@@ -621,13 +619,13 @@ def decompress(
 
 
 def check_crc(head: ChunkHead, records: np.ndarray, *, path: str, offset: int) -> None:
-    """Compare the CRC-32 of a chunk's records with the one it declares, if it declares one."""
+    """Compare the CRC-32 of a chunk's records with the declared CRC, if there is one."""
     if head.crc and crc32(records.data) != head.crc:
         raise damaged("the CRC of a chunk does not match its data", path=path, offset=offset)
 
 
 def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
-    """Decompress one frame into ``out``, in one pass; false when there is something wrong with it."""
+    """Decompress one frame into ``out`` in one pass; return False if that fails."""
     try:
         with zstd.stream_reader(data) as reader:
             return reader.readinto(out) == len(out)
@@ -638,8 +636,8 @@ def _fill(out: Bytes, data: bytes | memoryview, zstd: ZstdDecompressor) -> bool:
 def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
     """Return whether ``data`` is exactly one zstd frame and declares ``size`` bytes of content.
 
-    Such a frame is decompressed right into the arena, without a window of its own: otherwise the messages of a mixture
-    of 300 MB are found in a quarter more time (CPU, nothing decoded); guarded by ``benchmarks/bench_convert.py``.
+    Such a frame is decompressed directly into the arena, without a separate window. With a window, finding the messages
+    of a mixture of 300 MB takes a quarter more CPU time (nothing decoded); ``benchmarks/bench_convert.py`` guards it.
     Format: RFC 8878, 3.1.1.
     """
     if data[:4] != _FRAME:
@@ -664,19 +662,19 @@ def _is_one_frame(data: bytes | memoryview, size: int) -> bool:
 
 
 _SMALLEST_AT_ONCE: Final = MIB >> 6
-"""Bytes of a decompressed chunk from which others are decompressed meanwhile.
+"""The smallest decompressed size of chunks that go to threads.
 
-To hand one of 4 kB to a thread and to wait for it takes longer than its decompression (0.61 s of CPU for 8,000 of them
-with their messages, 0.34 s without threads); one of 16 kB comes out even. It also bounds how many wait in an arena.
+For a chunk of 4 kB, a thread costs more than the decompression (8,000 chunks with their messages: 0.61 s of CPU, 0.34 s
+without threads); at 16 kB, both are equal. The size also bounds the number of pending chunks in an arena.
 """
 _LARGEST_AT_ONCE: Final = 8 * MIB
-"""Bytes of a chunk, compressed or not, up to which several may be decompressed at once."""
+"""The largest size of chunks, compressed or not, that go to threads."""
 
 ReadInto = Callable[[int, memoryview], bool]
-"""Fills memory with the bytes of a file from an offset on, in any thread; false if it cannot."""
+"""Fills memory with the bytes of a file from an offset on, in any thread; returns False if that fails."""
 
 Fill = Callable[[ChunkHead, "bytes | memoryview", Bytes, ZstdDecompressor, int], None]
-"""Fills memory with the records of a chunk, by its compressed bytes; it stands at the offset. Raises ``ReadError``."""
+"""Fills memory with a chunk's records, from its compressed bytes and its offset. Raises ``ReadError``."""
 
 
 class _Tools:
@@ -701,13 +699,13 @@ class _Begun(NamedTuple):
 
 
 class ChunkPool:
-    """Reads and decompresses chunks of a file into their places in an arena, as many at once as there are ``threads``.
+    """Reads and decompresses chunks of a file into their places in an arena, with ``threads`` chunks at once.
 
-    Each thread holds the compressed bytes of one chunk. The waiting thread does once more what failed in another: so
-    errors are those of reading one chunk after the other, and come in the order of the file. Two thirds of the
-    CPU of one topic among 60 MB of images are decompression, which has all cores that are free. It takes 0.105 s of CPU
-    where one thread took 0.123 s: nothing is read into a window first, and, measured together with it, no run is made
-    of a topic that nobody wants. Guarded by ``benchmarks/bench_frames.py``.
+    Each thread holds the compressed bytes of one chunk. The waiting thread repeats failed chunks, so that errors are
+    the same as when reading chunk by chunk, and in file order. For one topic among 60 MB of images, two thirds of the
+    CPU time are decompression, which can use all free cores. It takes 0.105 s of CPU, not 0.123 s as one thread did:
+    nothing is read into a window first, and (measured together) no run is made for unwanted topics.
+    ``benchmarks/bench_frames.py`` guards it.
     """
 
     def __init__(self, read_into: ReadInto, fill: Fill, threads: int) -> None:
@@ -718,17 +716,17 @@ class ChunkPool:
         self._begun: list[_Begun] = []
 
     def takes(self, head: ChunkHead) -> bool:
-        """Return whether the chunk is compressed, worth a thread's while, and small enough for several of its kind."""
+        """Return whether the chunk is compressed, large enough for a thread, and small enough to be one of several."""
         is_small = max(head.size, head.uncompressed_size) <= _LARGEST_AT_ONCE
         return head.compression != "" and head.uncompressed_size >= _SMALLEST_AT_ONCE and is_small
 
     def begin(self, head: ChunkHead, at: int, out: Bytes, *, offset: int) -> None:
-        """Begin to fill ``out`` with the records of the chunk at ``offset``, whose compressed bytes begin at ``at``."""
+        """Start to fill ``out`` with the records of the chunk at ``offset``, whose compressed bytes begin at ``at``."""
         done = self._threads.submit(self._is_done, head, at, out, offset)
         self._begun.append(_Begun(head, at, out, offset, done))
 
     def finish(self, read_at: Callable[[int, int], bytes]) -> None:
-        """Wait for all that was begun. Raises the error of the first chunk that cannot be read or decompressed."""
+        """Wait for all started chunks. Raises the error of the first chunk that cannot be read or decompressed."""
         begun, self._begun = self._begun, []
         for chunk in begun:
             if not chunk.done.result():
@@ -736,7 +734,7 @@ class ChunkPool:
                 self._fill(chunk.head, data, chunk.out, ZstdDecompressor(), chunk.offset)
 
     def close(self) -> None:
-        """End the threads; a chunk that one is at is the last."""
+        """End the threads; each finishes its current chunk."""
         self._threads.shutdown(cancel_futures=True)
 
     def _is_done(self, head: ChunkHead, at: int, out: Bytes, offset: int) -> bool:
@@ -771,7 +769,7 @@ def _decompressed(head: ChunkHead, data: bytes | memoryview, path: str, offset: 
 
 
 def _decompress_lz4(data: bytes | memoryview, size: int) -> bytes:
-    """LZ4 frames, one or several, of at most ``size`` bytes together. Raises ``EOFError`` and ``RuntimeError``."""
+    """Decompress LZ4 frames to at most ``size`` bytes together. Raises ``EOFError`` and ``RuntimeError``."""
     from lz4.frame import create_decompression_context, decompress_chunk
 
     parts: list[bytes] = []

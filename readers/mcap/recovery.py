@@ -54,13 +54,13 @@ _SMALLEST_WINDOW: Final = 4096
 _LARGEST_WINDOW: Final = 4 * MIB
 _CHAIN: Final = 3
 _MOST_TRIES: Final = 100_000
-"""Most places and windows that are looked at in one file; behind that only chunks of the index are found."""
+"""The maximum number of places and windows to search in one file. After that, only indexed chunks are found."""
 
 
 class Resync:
-    """Looks for believable records: of known kind, of believable length, and followed by others.
+    """Searches for believable records: of known kind and credible length, and followed by other such records.
 
-    ``index`` holds the places of chunks by the summary, in order, if there is a summary.
+    ``index`` has the summary's places of chunks, in order, if there is a summary.
     """
 
     def __init__(self, file: McapFile, registry: Registry, end: int, index: Sequence[int] = ()) -> None:
@@ -71,9 +71,9 @@ class Resync:
         self._tries = _MOST_TRIES
 
     def next_record(self, at: int, *, only_chunks_until: int = 0) -> int | None:
-        """Return the place of the next believable record at or behind ``at``, or None.
+        """Return the place of the next believable record from ``at`` on, or None.
 
-        Up to byte ``only_chunks_until`` records of other kinds are not looked for.
+        Before byte ``only_chunks_until``, it only searches for chunks.
         """
         indexed_at = self._next_indexed(at)
         begin, window_size = at, _SMALLEST_WINDOW
@@ -95,11 +95,11 @@ class Resync:
 
     @property
     def gave_up(self) -> bool:
-        """Return whether the tries are used up: then places are skipped without a closer look."""
+        """Return whether the tries are used up; then the search stops."""
         return self._tries <= 0
 
     def _next_indexed(self, at: int) -> int:
-        """Return the place of the next chunk of the index, or the end."""
+        """Return the place of the next indexed chunk, or the end."""
         for offset in self._index[bisect_left(self._index, at) :]:
             if self._is_chunk(offset):
                 return offset
@@ -122,7 +122,7 @@ class Resync:
         return (self._after(at) or 0) < 0
 
     def _after(self, at: int) -> int | None:
-        """Return the end of the record at ``at``, -1 if it is beyond doubt, None if it is no record."""
+        """Return the end of the record at ``at``, -1 if it is certainly a chunk, or None if it is not a record."""
         try:
             opcode, length = self._file.head_at(at, self._end)
             if opcode == Op.CHUNK:
@@ -156,14 +156,14 @@ class Resync:
 
 
 def _places(window: np.ndarray, left: int) -> list[int]:
-    """Places in ``window`` at which a record may begin: of a kind of the data section, of a length within ``left``."""
+    """Places in ``window`` where a record of the data section may begin, with a length within ``left``."""
     count = len(window) - HEAD.size + 1
     if count <= 0:
         return []
     opcode = window[:count]
     kinds = (opcode >= Op.SCHEMA) & (opcode <= Op.MESSAGE_INDEX) | (opcode == Op.ATTACHMENT) | (opcode == Op.METADATA)
     kinds |= opcode == Op.DATA_END
-    # the upper three bytes of a length of less than a terabyte are zero
+    # the upper three bytes of lengths below a terabyte are zero
     for byte in (8, 7, 6):
         kinds &= window[byte : count + byte] == 0
     places = np.flatnonzero(kinds)
@@ -178,7 +178,7 @@ _STEP: Final = 64 * 1024
 
 
 def decompress_beginning(head: ChunkHead, data: bytes) -> bytearray:
-    """The records of a chunk as far as its data decompresses, at most as many bytes as it declares."""
+    """A chunk's records as far as its data decompresses, at most as many bytes as the chunk declares."""
     most = min(head.uncompressed_size, MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, len(data) * MAX_COMPRESSION_RATIO))
     if head.compression == "zstd":
         return _zstd(data, most)
@@ -188,7 +188,7 @@ def decompress_beginning(head: ChunkHead, data: bytes) -> bytearray:
 
 
 class _Saved(NamedTuple):
-    """Whole records: the offsets of the messages among them, where they end, and why they end there, if too early."""
+    """Whole records: the offsets of their messages, the records' end, and the reason if they end too early."""
 
     offsets: list[int]
     end: int
@@ -255,9 +255,9 @@ class McapRecoveryReport:
     """A report of the recovered and the lost parts of a file.
 
     ``whole_until`` is the offset of the first damage, or the size of an undamaged file. ``chunks`` and ``messages``
-    count the recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` counts unrecovered messages: those
-    missing from the summary's count, and those of unknown channels. ``reason`` is the fault at the end of the file, or
-    None. ``damaged`` has offset and reason of each loss. ``doubtful`` has those of chunks recovered without a
+    count the recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` counts unrecovered messages by the
+    summary's count, or at least those of unknown channels. ``reason`` is the fault at the end of the file, or None.
+    ``damaged`` has offset and reason of each loss, ``doubtful`` those of chunks that were recovered without a
     confirming checksum. Both are limited to 1,000 places. ``last_times`` maps ``message_log_time`` to the latest
     recovered time, in ns.
     """
@@ -316,11 +316,11 @@ _OF_SUMMARY: Final = frozenset(
 
 
 _EFFORT: Final = 20
-"""Most bytes read and decompressed for broken chunks, in sizes of the file, besides one large chunk."""
+"""The limit on what broken chunks may read and decompress, in multiples of the file's size, besides one large chunk."""
 
 
 class Rescue(Protocol):
-    """The reading of a damaged file: its records in ``split``, and what its index tells, if it can be believed."""
+    """A plan to read a damaged file: its records in ``split``, and the content of its index, if that is credible."""
 
     @property
     def split(self) -> McapSplit:
@@ -329,16 +329,16 @@ class Rescue(Protocol):
 
     @property
     def facts(self) -> FileFacts:
-        """The facts that the index tells."""
+        """The facts in the index."""
         ...
 
     @property
     def report(self) -> McapRecoveryReport:
-        """The report of what was recovered and what was lost."""
+        """The report of the recovered and lost parts."""
         ...
 
     def section(self, file: Any, registry: Registry) -> MessageSection:
-        """A reader of the records, which fills the report."""
+        """Return a reader of the records, which fills the report."""
         ...
 
     def finish(self, file: Any, section: Any) -> None:
@@ -358,8 +358,8 @@ class _Broken(NamedTuple):
 class _RecoveringSection(SectionReader):
     """Reads records like ``SectionReader``; unreadable ones are noted in ``report`` and skipped.
 
-    Behind a damaged place it continues with the next believable record. If a chunk does not decompress to its declared
-    size, or its checksum does not match, the records before the break are kept, as doubtful.
+    After a damaged place, it continues with the next believable record. If a chunk does not decompress to its declared
+    size, or its checksum does not match, the records before the break are kept as doubtful.
     """
 
     def __init__(
@@ -382,7 +382,7 @@ class _RecoveringSection(SectionReader):
         self._effort = MAX_CHUNK_UNCOMPRESSED + _EFFORT * file.size
 
     def groups(self) -> Iterator[MessageGroup]:
-        """The messages that could be read, in groups of about ``GROUP_BYTES``, in file order."""
+        """Yield the readable messages, in groups of about ``GROUP_BYTES``, in file order."""
         cursor = self._cursor
         while cursor.at < cursor.end and not self._is_over:
             at = cursor.at
@@ -401,7 +401,7 @@ class _RecoveringSection(SectionReader):
         self._report.whole_until = self._report.whole_until or cursor.at
 
     def _pass_over(self, at: int, error: ReadError) -> Iterator[MessageGroup]:
-        """Keep what is left of the record at ``at``, and go on behind it."""
+        """Keep the rest of the record at ``at``, and continue after it."""
         self._is_over = False
         self._after_chunk = False
         yield from self._flush()
@@ -413,7 +413,7 @@ class _RecoveringSection(SectionReader):
             num_bytes = yield from self._saved(broken, at, error)
             begin = broken.data_at + num_bytes if broken.head.compression == "" else begin
         if broken is not None and broken.head.compression:
-            inside = broken.end  # messages that are found in there are parts of what was compressed
+            inside = broken.end  # messages found inside are parts of the compressed data
         after = self._end_of(at) or self._resync.next_record(begin, only_chunks_until=inside) or self._cursor.end
         if broken is None or not broken.records:
             self._report.lost_bytes += after - at
@@ -436,7 +436,7 @@ class _RecoveringSection(SectionReader):
         return after if opcode in range(1, 0x10) and self._resync.is_believable(after) else None
 
     def _broken_chunk(self, at: int) -> _Broken | None:
-        """Return what is left of the chunk at ``at``, if it is one."""
+        """Return the rest of the chunk at ``at``, or None if there is no chunk."""
         left = self._cursor.end - at - HEAD.size
         if left < 0 or self._file.read_up_to(at, 1)[0] != Op.CHUNK:
             return None
@@ -456,7 +456,7 @@ class _RecoveringSection(SectionReader):
         return _Broken(head, records, data_at, data_at + size)
 
     def _saved(self, broken: _Broken, at: int, error: ReadError) -> Generator[MessageGroup, None, int]:
-        """The messages among the first records of a damaged chunk; returns how many bytes of records were whole."""
+        """Yield the messages in a damaged chunk's first records, and return how many bytes of records were whole."""
         head = broken.head
         saved = whole_records(broken.records, self._registry, offset=at)
         then = f", then {saved.stop}" if saved.stop else ""
@@ -470,7 +470,7 @@ class _RecoveringSection(SectionReader):
         return saved.end
 
     def _flush(self) -> Iterator[MessageGroup]:
-        """Yield the messages of the blocks so far; of a broken block, those before the break."""
+        """Yield the messages of the blocks so far; a broken block gives the messages before the break."""
         arena, blocks = self._arena[: self._used], self._blocks
         self._blocks, self._heads, self._used = [], {}, 0
         self._arena = np.empty(0, np.uint8)
@@ -495,7 +495,7 @@ class _RecoveringSection(SectionReader):
         return heads_of(arena, np.array(saved.offsets, np.int64) + block.begin)
 
     def _known(self, arena: np.ndarray, messages: MessageHeads, offset: int) -> Iterator[MessageGroup]:
-        """The messages whose channel is known."""
+        """Yield the messages of known channels."""
         channels = np.array(sorted(self._registry.channels), np.uint16)
         unknown = ~np.isin(messages.heads["channel"], channels)
         if unknown.any():
@@ -511,7 +511,7 @@ class _RecoveringSection(SectionReader):
             yield MessageGroup(arena, messages)
 
     def _take(self, opcode: int, length: int) -> None:
-        """Take a record. Those of the summary are skipped; they follow if the end of the data section is missing."""
+        """Read a record. Skip those of the summary, which follow if the end of the data section is missing."""
         if opcode == Op.DATA_END or opcode in _OF_SUMMARY:
             self._is_over = opcode in (Op.DATA_END, Op.FOOTER)
             self._cursor.skip_record(length)
@@ -532,7 +532,7 @@ class _RecoveringSection(SectionReader):
 
 
 class Salvage(NamedTuple):
-    """The reading of a damaged file: its records in ``split``, with the facts of its summary, if that is believable."""
+    """A plan to read a damaged file: its records in ``split``, with the facts of its summary, if that is credible."""
 
     split: McapSplit
     facts: FileFacts
@@ -560,7 +560,7 @@ class Salvage(NamedTuple):
 
 
 def plan_salvage(file: McapFile, options: McapOptions) -> Salvage:
-    """Look at both ends of ``file``. Raises ``ReadError`` only where it is no MCAP at all."""
+    """Read both ends of ``file``. Raises ``ReadError`` only if it is not an MCAP at all."""
     check_beginning(file)
     report = McapRecoveryReport(file.path, file.size)
     try:
@@ -577,9 +577,9 @@ def plan_salvage(file: McapFile, options: McapOptions) -> Salvage:
 
 
 def recovery_report(file: McapFile, options: McapOptions, indexes: IndexComparison | None = None) -> McapRecoveryReport:
-    """Read the whole file without decoding its messages, and say what can be recovered of it.
+    """Read the whole file without decoding messages, and report what can be recovered.
 
-    ``indexes`` gets the message indexes of all chunks that are whole, to compare.
+    ``indexes`` gets the message indexes of all whole chunks, and compares them.
     """
     salvage = plan_salvage(file, options)
     registry = Registry(file.path, salvage.facts.channels.values(), salvage.facts.schemas.values())
@@ -616,7 +616,7 @@ def _without_summary(file: McapFile, options: McapOptions, report: McapRecoveryR
 
 
 def _sound(file: McapFile, facts: FileFacts, report: McapRecoveryReport) -> FileFacts:
-    """The facts without the attachments and metadata records that cannot be read."""
+    """The facts, without unreadable attachments and metadata records."""
     return facts._replace(
         attachments=tuple(_readable(file, facts.attachments, _check_attachment, report)),
         metadata=tuple(_readable(file, facts.metadata, read_metadata, report)),

@@ -1,4 +1,4 @@
-"""The decoder ``urdf``: robot descriptions as static chunks, parsed by an XML parser without entities and files."""
+"""The decoder ``urdf``: robot descriptions as static chunks, from an XML parser that reads no entities and files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_DEPTH: Final = 64
 
 
 def _parse_xml(text: str) -> Element:
-    """Return the root element of a document. Raises ``UrdfError``, also where it has definitions of its own.
+    """Return the root element of a document. Raises ``UrdfError``, also if the document defines entities.
 
     >>> [(child.tag, child.attrib) for child in _parse_xml("<a><b x='1'/></a>")]
     [('b', {'x': '1'})]
@@ -78,19 +78,19 @@ _NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "sphere": {"radius": 1},
     "mesh": {},
 }
-"""The attributes that each geometry must have, with how many numbers."""
+"""The attributes that each geometry must have, and the number of their numbers."""
 
 
 class UrdfError(ValueError):
-    """A text that is no usable robot description."""
+    """A text that is not a usable robot description."""
 
 
 class Shape(NamedTuple):
     """A visual or collision geometry of a link.
 
-    ``kind`` is ``box``, ``cylinder``, ``capsule``, ``sphere`` or ``mesh``; ``numbers`` its attributes in metres, the
-    ``scale`` of a mesh among them; ``position`` (m) and ``rpy`` (roll, pitch, yaw in rad) its place in the link;
-    ``color`` RGBA, linear, 0 to 1, None when the description gives none.
+    ``kind`` is ``box``, ``cylinder``, ``capsule``, ``sphere`` or ``mesh``. ``numbers`` are its attributes in metres,
+    including the ``scale`` of a mesh. ``position`` (m) and ``rpy`` (roll, pitch, yaw in rad) are its place in the link.
+    ``color`` is RGBA, linear, 0 to 1; None if the description gives none.
     """
 
     name: str | None
@@ -111,7 +111,7 @@ class Link(NamedTuple):
 
 
 class Robot(NamedTuple):
-    """``links`` are depth first from the root, which is the first; children in the order of their joints."""
+    """``links`` are in depth-first order from the root, with children in the order of their joints."""
 
     name: str
     links: tuple[Link, ...]
@@ -188,7 +188,7 @@ def _shape(element: Element, materials: Mapping[str, Vector | None]) -> Shape:
 
 
 def _color_of(element: Element, materials: Mapping[str, Vector | None]) -> Vector | None:
-    """Return the colour of a shape's own material, else of the robot's material of that name."""
+    """Return the colour of a shape's own material, or else of the robot's material with that name."""
     material = element.find("material")
     if material is None:
         return None
@@ -231,11 +231,11 @@ _MEDIA_TYPES: Final = {
     ".obj": "model/obj",
     ".stl": "model/stl",
 }
-"""The files that are read as meshes, and nothing else: a recording must not get at other files of the machine."""
+"""The files that may be read as meshes; a recording must not access other files on the machine."""
 
 
 class MeshError(ValueError):
-    """A mesh that cannot be found or is not to be read."""
+    """A mesh that cannot be found or may not be read."""
 
 
 class _Mesh(NamedTuple):
@@ -318,7 +318,7 @@ def quaternion(rpy: Vector) -> _Floats:
 def _packed_color(rgba: Vector) -> int:
     """A linear colour (0 to 1, not premultiplied) as 0xRRGGBBAA in sRGB.
 
-    As in Rerun, colours are held premultiplied in 8 bits on the way, which costs translucent ones some of their digits.
+    As in Rerun, colours are converted by way of premultiplied 8-bit values, which makes translucent colours less exact.
 
     >>> hex(_packed_color((1.0, 0.0, 0.0, 1.0))), hex(_packed_color((0.5, 0.25, 0.0, 0.5)))
     ('0xff0000ff', '0xbb890080')
@@ -437,9 +437,9 @@ _STRINGS: Final = (("std_msgs/msg/String", "ros2msg"), ("std_msgs/String", "ros1
 
 
 class Robots(FileDecoder):
-    """The decoder ``urdf``: of each channel of robot descriptions the last one that can be read, as a robot.
+    """The decoder ``urdf``: the last readable robot description of each channel, as a robot.
 
-    The messages are those that it was given; where these were not all, they are found by the index of the file.
+    It reads the messages that it receives; if these are not all, it finds messages by the file's index.
     """
 
     name = "urdf"
@@ -451,7 +451,7 @@ class Robots(FileDecoder):
 
     @classmethod
     def is_told_by(cls, summary: Summary) -> bool:
-        """Return whether the summary rules out robots: it must have all channels."""
+        """Return whether the summary shows if there may be robots: it must have all channels."""
         return Schemas.is_told_by(summary)
 
     @classmethod
@@ -461,7 +461,7 @@ class Robots(FileDecoder):
         return bool(_description_channels({channel.id: channel for channel in summary.channels}, schemas, selects))
 
     def add(self, arena: Bytes, messages: MessageHeads) -> None:
-        """Look through messages that come behind those looked at before."""
+        """Search the next messages."""
         self._look(arena, messages, self._channels())
 
     def chunks(self, file: McapFile, facts: FileFacts) -> Iterator[Chunk]:  # noqa: ARG002
@@ -494,7 +494,7 @@ class Robots(FileDecoder):
                 self._look(arena, messages, self._missing())
 
     def _channels(self) -> frozenset[int]:
-        """The ids of the channels with descriptions, as far as they are known by now."""
+        """The ids of the known channels with descriptions."""
         return _description_channels(self._registry.channels, self._registry.schemas, self._selects)
 
     def _missing(self) -> frozenset[int]:
@@ -519,7 +519,7 @@ class Robots(FileDecoder):
 def _description_channels(
     channels: Mapping[int, Channel], schemas: Mapping[int, McapSchema], selects: Callable[[str], bool]
 ) -> frozenset[int]:
-    """The ids of the channels whose messages are robot descriptions: strings of ROS at a topic so named."""
+    """The ids of the channels with robot descriptions: ROS strings at a topic with such a name."""
     return frozenset(
         c.id
         for c in channels.values()
@@ -532,7 +532,7 @@ def _is_string(schema: McapSchema | None) -> bool:
 
 
 def _string_of(data: bytes, encoding: str) -> str | None:
-    """The text of a ``std_msgs/String``, in CDR or as ROS 1 writes it; None when it is none."""
+    """The text of a ``std_msgs/String``, in CDR or ROS 1's encoding; None if the data is invalid."""
     if encoding == "ros1":
         data = b"\0\1\0\0" + data
     if len(data) < 8 or data[0] != 0:

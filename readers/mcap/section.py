@@ -1,4 +1,4 @@
-"""A split of the data section, read front to end: records in, groups of decompressed messages out."""
+"""A split of the data section, read from front to end: its records give groups of decompressed messages."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ from .records import (
 _BEYOND: Final = 2**64
 
 Places = Mapping[int, int]
-"""Chunks: the byte at which each begins, and where it and its message indexes end."""
+"""Chunks: the start of each, and the end of its message indexes."""
 
 NOWHERE: Final[Places] = {}
 _UNREAD: Final = "unread"
 
 
 class TimeRange(NamedTuple):
-    """Log times from ``start`` (inclusive) to ``end`` (exclusive), ns as the writer wrote them."""
+    """Log times from ``start`` (inclusive) to ``end`` (exclusive), in ns as the writer wrote them."""
 
     start: int
     end: int
 
     def overlaps(self, head: ChunkHead) -> bool:
-        """Return whether a chunk may hold messages of this range. Times of 0 and 0 are unknown times."""
+        """Return whether a chunk may have messages in this range. If both its times are 0, they are unknown."""
         if head.start_time == head.end_time == 0:
             return head.uncompressed_size > 0
         return head.start_time < self.end and head.end_time >= self.start
 
     def holds(self, log_times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Tell of each of these times whether it is in the range."""
+        """Return, for each of these times, whether it is in the range."""
         if self.end <= self.start:
             return np.zeros(len(log_times), np.bool_)
         inside: npt.NDArray[np.bool_] = (log_times >= np.uint64(self.start)) & (log_times <= np.uint64(self.end - 1))
@@ -72,18 +72,18 @@ class TimeRange(NamedTuple):
 
     @property
     def has_zero(self) -> bool:
-        """Return whether log time 0 is in the range. Some writers leave it out of a chunk's declared times."""
+        """Return whether log time 0 is in the range. Some writers ignore it in a chunk's declared times."""
         return self.start == 0 < self.end
 
     def may_be_in(self, head: ChunkHead, file: McapFile, at: int, end: int) -> bool:
-        """Return whether a chunk with message indexes from ``at`` on may hold messages of this range."""
+        """Return whether a chunk with message indexes from ``at`` on may have messages in this range."""
         if self.overlaps(head):
             return True
         return self.has_zero and any(self.holds(times).any() for times in times_behind(file, at, end))
 
 
 def checked_range(start: int | None, end: int | None) -> TimeRange | None:
-    """The range of the arguments ``start_time_ns`` and ``end_time_ns``; None when neither is given.
+    """The range of the arguments ``start_time_ns`` and ``end_time_ns``; None if neither is given.
 
     Raises ``TypeError``, ``OverflowError`` or ``UsageError``.
 
@@ -100,7 +100,7 @@ def checked_range(start: int | None, end: int | None) -> TimeRange | None:
 
 
 def checked_integer(name: str, value: int, low: int, high: int) -> int:
-    """Return the argument ``name``, which has to be an integer from ``low`` to below ``high``.
+    """Return the argument ``name``, which must be an integer from ``low`` to below ``high``.
 
     Raises ``TypeError`` or ``OverflowError``.
     """
@@ -115,9 +115,9 @@ def checked_integer(name: str, value: int, low: int, high: int) -> int:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what was read. ``chunks`` counts by compression, ``uncompressed`` and ``compressed`` their bytes.
+    """Counts of what was read. ``chunks`` counts by compression; ``uncompressed`` and ``compressed`` are their bytes.
 
-    Of the chunks, ``skipped`` were passed over for their times.
+    ``skipped`` is the number of chunks that were skipped because of their times or because they are unwanted.
     """
 
     messages: int = 0
@@ -133,13 +133,13 @@ class Tally:
 class McapSplit(Split):
     """A run of records of the data section, from one byte to another.
 
-    ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown; skipped chunks count,
-    their messages don't. ``check_data_crc``: the split is the whole data section; its CRC is to be compared with the
-    writer's. ``times``: chunks that do not overlap this range are skipped. So are those at the places ``unwanted``:
-    nobody looks at their channels, or they are outside of the times by the index of an object in a store. ``before``
-    and ``after`` name decoders of the file level: their chunks come ahead of the split's messages and behind them.
-    ``is_whole``: there is no other split. If ``is_planned`` is false, nothing else is known yet: the reader of the
-    split has to plan it.
+    ``chunks`` and ``messages`` are the numbers of its Chunk and Message records, None if unknown. Skipped chunks count,
+    their messages do not. ``check_data_crc``: the split is the whole data section, whose CRC is compared with the
+    writer's. ``times``: chunks that do not overlap this range are skipped. Chunks at the places ``unwanted`` are
+    skipped, too: their channels are unused, or, for an object in a store, the index puts them outside of the times.
+    ``before`` and ``after`` name decoders of the whole file, whose chunks come before and after the split's messages.
+    ``is_whole``: there is no other split. If ``is_planned`` is false, nothing else is known yet, and the reader of the
+    split must plan it.
     """
 
     start: int
@@ -155,7 +155,7 @@ class McapSplit(Split):
     is_planned: bool = True
 
     def ranges(self) -> list[tuple[int, int]]:
-        """The bytes that are read of an object in a store: all but the chunks that are left out."""
+        """The ranges of bytes to read from an object in a store: everything except unwanted chunks."""
         if self.check_data_crc:
             return [(self.start, self.end)]
         gaps = sorted((start, end) for start, end in self.unwanted.items() if self.start <= start < self.end)
@@ -163,7 +163,7 @@ class McapSplit(Split):
         return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
     def end_of_unread(self, file: McapFile, at: int, tally: Tally) -> int | None:
-        """Return the end of what is left out unread at ``at``, or None: the index of an object is believed."""
+        """Return the end of an unwanted chunk at ``at`` of an object in a store, or None. Its index is trusted."""
         end = self.unwanted.get(at) if file.is_remote and not self.check_data_crc else None
         if end is not None:
             tally.chunks[_UNREAD] += 1
@@ -172,10 +172,10 @@ class McapSplit(Split):
 
 
 GROUP_BYTES: Final = 34 * MIB
-"""Decompressed records looked at together. Two make a split of 64 MiB; its last chunk ends beyond that."""
+"""The decompressed bytes of a group. Two groups make a split of 64 MiB, whose last chunk ends beyond that."""
 
 _WINDOWS: Final = (16 * 1024, 8 * MIB)
-"""Smallest and largest piece in which records outside of chunks are read."""
+"""The sizes of the smallest and largest piece for records outside of chunks."""
 
 
 class MessageGroup(NamedTuple):
@@ -196,7 +196,7 @@ class MessageSection(Protocol):
 
 
 class SectionIndex:
-    """The :class:`MessageIndex` of an open file, by the source that reads it."""
+    """The :class:`MessageIndex` of an open file, made with the source that reads it."""
 
     def __init__(self, source: Any, file: McapFile) -> None:
         self._source = source
@@ -217,10 +217,9 @@ class SectionIndex:
 class SectionReader:
     """Reads the records of one split.
 
-    Every byte between the split's ends belongs to a record that was looked at, else ``ReadError``. If the split has
-    ``times``, chunks without a message in that range are not decompressed. ``check_attachments`` is false if a decoder
-    reads them and checks their CRCs. Up to ``threads`` small chunks of a local file are decompressed at
-    once.
+    It reads every record of the split, or raises ``ReadError``. If the split has ``times``, chunks without a message in
+    that range are not decompressed. ``check_attachments`` is false if a decoder reads them and checks their CRCs. Up to
+    ``threads`` small chunks of a local file are decompressed at once.
     """
 
     def __init__(
@@ -252,7 +251,7 @@ class SectionReader:
         except Exception:
             try:
                 self._wait()
-            except ReadError as earlier:  # of a chunk that comes before what failed
+            except ReadError as earlier:  # in a chunk before the failed place
                 raise earlier from None
             raise
         finally:
@@ -278,7 +277,7 @@ class SectionReader:
         self._check_counts()
 
     def _wait(self) -> None:
-        """Wait for the chunks that are being decompressed."""
+        """Wait until pending chunks are decompressed."""
         if self._pool is not None:
             self._pool.finish(lambda at, size: self._file.read_at(at, size, what="a record"))
 
@@ -298,7 +297,7 @@ class SectionReader:
         )
 
     def _room_for(self, opcode: int, length: int) -> int:
-        """Arena bytes that the next record needs."""
+        """The arena bytes that the next record needs."""
         if opcode == Op.CHUNK:
             at = self._cursor.at
             body = self._cursor.peek_body(min(length, CHUNK_HEAD_MAX))
@@ -349,7 +348,7 @@ class SectionReader:
             raise damaged(why, path=self._file.path, offset=cursor.at)
 
     def _is_left_out(self, head: ChunkHead, behind: int) -> bool:
-        """Return whether the chunk from here to ``behind`` holds nothing wanted."""
+        """Return whether the chunk from here to ``behind`` is not needed."""
         times = self._split.times
         if self._cursor.at in self._split.unwanted:
             return True
@@ -388,7 +387,7 @@ class SectionReader:
         else:
             records = decompress(head, cursor.view(head.size), out, self._zstd, path=path, offset=offset)
             if records is not out and size == len(self._arena):
-                self._arena = records  # a chunk that fills the arena becomes it
+                self._arena = records  # a chunk that fills the arena replaces it
             elif records is not out:
                 out[:] = records
         cursor.skip(length - head.data_at - head.size)
@@ -399,7 +398,7 @@ class SectionReader:
         self._count(head)
 
     def _fill(self, head: ChunkHead, data: bytes | memoryview, out: Bytes, zstd: ZstdDecompressor, offset: int) -> None:
-        """Decompress a small chunk into its place, by whatever thread."""
+        """Decompress a small chunk into its place, in any thread."""
         records = decompress(head, data, out, zstd, path=self._file.path, offset=offset)
         if records is not out:
             out[:] = records
@@ -419,7 +418,7 @@ class SectionReader:
         block.indexed.append((int.from_bytes(body[:2], "little"), body[6 : 6 + size]))
 
     def _take_window(self, length: int) -> None:
-        """Take a stretch of records outside of chunks, beginning with a message."""
+        """Read a run of records outside of chunks, beginning with a message."""
         cursor = self._cursor
         offset = cursor.at
         size = min(max(self._window, HEAD.size + length), cursor.end - offset)
@@ -460,7 +459,7 @@ class SectionReader:
             yield MessageGroup(arena, messages)
 
     def _compare_with_head(self, block: Block, times: npt.NDArray[np.uint64]) -> None:
-        """Warn, once, when a chunk tells the times of its messages wrong: a range of times is chosen by them."""
+        """Warn once if a chunk's declared times are wrong, as they select the chunks for a range of times."""
         head = self._heads.get(block.offset)
         if head is None or not len(times) or self._times_are_wrong or head.start_time == head.end_time == 0:
             return

@@ -1,4 +1,4 @@
-"""Folders that ``write_parquet`` has written: by their manifest, the chunks come as they were, with their ids.
+"""Folders that ``write_parquet`` has written: their manifest gives the original chunks with their ids.
 
 The layout, the manifest and the metadata of files are described in ``engine/writers/parquet.py``.
 """
@@ -75,7 +75,7 @@ class ExportManifest:
 
     @classmethod
     def read(cls, folder: str) -> ExportManifest:
-        """The manifest of a folder. Raises ``ReadError``, ``UnsupportedError`` for one of a later version."""
+        """Return the manifest of a folder. Raises ``ReadError``, and ``UnsupportedError`` for a later version."""
         place = Folder.at(folder)
         path = place.place(MANIFEST)
         try:
@@ -110,7 +110,7 @@ class ExportManifest:
         return cls(tuple(StoreEntry("recording", *ids) for ids in given), tuple(files))
 
     def chosen(self, recording_id: str | None, path: str) -> StoreEntry:
-        """A recording, by default the first. Raises ``UsageError`` if there is none of this id."""
+        """Return a recording, by default the first. Raises ``UsageError`` if no recording has this id."""
         for store in self.recordings:
             if recording_id in (None, store.recording_id):
                 return store
@@ -127,7 +127,7 @@ def _count(value: Any) -> int:
 
 
 def _within(folder: str, below: Any, path: str) -> str:
-    """The place of a file, which must be in the folder. Raises ``ReadError``."""
+    """Return the place of a file, which must be in the folder. Raises ``ReadError``."""
     parts = PurePosixPath(str(below))
     place = Folder.at(folder).place(str(parts))
     is_outside = parts.is_absolute() or ".." in parts.parts
@@ -147,7 +147,7 @@ def _damaged(what: str, path: str, offset: int | None = None) -> ReadError:
 
 @dataclass(frozen=True)
 class _Kind:
-    """The columns of chunks: of timelines and components, with the names that they have in the file."""
+    """The timelines and components of chunks, with the names of their columns in the file."""
 
     timelines: tuple[tuple[str, TimelineKind, str], ...]
     components: tuple[tuple[ComponentDescriptor, pa.DataType, str | None], ...]
@@ -221,8 +221,8 @@ class ExportedSplit(Split):
 class ExportedSource(Source[ExportedSplit]):
     """The chunks of a recording in a folder that ``write_parquet`` has written.
 
-    Guarantee: each chunk comes once, with its id and those of its rows; by entity, within these in the order of the
-    recording. The same for every run over the same bytes.
+    Guarantee: each chunk comes once, with its own id and its rows' ids. Order: by entity, and for each entity in the
+    order of the recording. It is the same for every run over the same bytes.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class ExportedSource(Source[ExportedSplit]):
         return [file.path for file in self._files]
 
     def narrowed(self, wanted: Callable[[str], bool]) -> ExportedSource:
-        """The same without the entities that nobody looks at: their files are not opened."""
+        """Return the source without unused entities, whose files are not opened."""
         return ExportedSource(self.folder, self.recording_id, wanted)
 
     def entities(self) -> set[str]:
@@ -252,7 +252,7 @@ class ExportedSource(Source[ExportedSplit]):
         return {file.entity_path for file in self._files}
 
     def splits(self) -> Sequence[ExportedSplit]:
-        """Runs of row groups of about 64 MiB that end with a chunk. Reads the footers of all files."""
+        """Return runs of row groups of about 64 MiB that end with a chunk. Reads the footers of all files."""
         splits: list[ExportedSplit] = []
         for exported in self._files:
             if self._wanted is None or self._wanted(exported.entity_path):
@@ -316,14 +316,14 @@ def _divided(file: ParquetFile, exported: ExportedFile, listing: _Listing) -> li
 
 
 class _Rows:
-    """Rows that come in batches, taken as many at a time as chunks have."""
+    """Rows that are read in batches, and taken chunk by chunk."""
 
     def __init__(self, batches: Iterator[tuple[int, dict[int, pa.Array]]], schema: pa.Schema) -> None:
         self._batches, self._schema = batches, schema
         self._ahead: deque[tuple[int, dict[int, pa.Array]]] = deque()
 
     def take(self, rows: int, columns: Sequence[int]) -> dict[int, pa.Array]:
-        """The next rows of some columns. Raises ``ValueError`` where there are fewer."""
+        """Return the next rows of some columns. Raises ``ValueError`` if there are fewer."""
         pieces: list[dict[int, pa.Array]] = []
         while rows:
             if not self._ahead:
@@ -350,7 +350,7 @@ def _chunk(
     positions: Mapping[str, int],
     arrays: Mapping[int, pa.Array],
 ) -> ChunkData:
-    """The chunk of some rows. Raises ``ValueError`` and Arrow's errors for columns of other types, and for nulls."""
+    """Return the chunk of some rows. Raises ``ValueError`` and Arrow's errors for wrong column types and for nulls."""
     ids = arrays[positions["row_id"]]
     if ids.type != pa.binary(16) or ids.null_count:
         raise ValueError("column 'row_id' has no ids")
@@ -375,7 +375,7 @@ def _chunk(
 
 
 def _is_alike(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether types have the same layout: names of the items of lists do not matter, and who may be null."""
+    """Return whether types have the same layout, whatever list items are called and whether values may be null."""
     if given.num_fields != wanted.num_fields or given.id != wanted.id:
         return False
     if not given.num_fields:

@@ -1,6 +1,6 @@
 """One open Parquet file: its footer and pages are checked before Arrow decodes them.
 
-Its schema, too: the types that columns come out in.
+Also its schema, with the types of the columns that are read.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from .footer import (
 
 
 def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, str | None]:
-    """The bytes of ``path`` as a seekable file of known size, and their version where they are an object in a store.
+    """Open ``path`` as a seekable file of known size. Also return the version of an object in a store, else None.
 
-    Raises ``ReadError``, also where an object has another version than the given one.
+    Raises ``ReadError``, also if an object does not have the given version.
     """
     if is_url(path):
         remote = RemoteFile(path, version)
@@ -72,11 +72,11 @@ def _open_input(path: str, version: str | None = None) -> tuple[pa.NativeFile, s
 _TAIL: Final = 8
 _FEW_ROWS: Final = 1024
 _ERRORS: Final = (pa.ArrowException, OSError, MemoryError, OverflowError, UnicodeDecodeError, RuntimeError)
-"""Errors of the Parquet library; ``RuntimeError`` is for an extension type of pickled code (pyarrow below 21)."""
+"""Errors of the Parquet library; ``RuntimeError`` is for extension types with pickled code (pyarrow below 21)."""
 _KNOWN: Final = inspect.signature(pq.ParquetFile.__init__).parameters
 
 _NESTING: Final = ("Map keys must", "MAP-annotated groups", "Key-value map node", "LIST-annotated groups")
-"""First words of the Parquet library's errors for a schema without Arrow type."""
+"""The first words of the Parquet library's errors for schemas without an Arrow type."""
 
 _CUT_HINT: Final = "The file is truncated or damaged; copy it again."
 
@@ -119,7 +119,7 @@ class ParquetFile:
         self._input.close()
 
     def leaves(self, columns: Iterable[int]) -> list[int]:
-        """Return the stored columns of the columns at these positions of the schema."""
+        """Return the stored columns for the columns at these positions in the schema."""
         if self._leaves is None:
             return list(range(len(self.stored_schema)))
         return [leaf for column in sorted(columns) for leaf in self._leaves[column]]
@@ -158,14 +158,14 @@ class ParquetFile:
     def _coarse_batches(
         self, row_groups: Sequence[int], wanted: Sequence[int], rows: int
     ) -> Iterator[dict[int, pa.Array]]:
-        """Yield the batches of columns in microseconds, from a second reader of the library."""
+        """Yield batches of columns in microseconds, with a second reader of the library."""
         if wanted:
             reader = self._coarse[wanted[0]].reader
             for batch in reader.iter_batches(rows, list(row_groups), self.leaves(wanted), True):
                 yield dict(zip(wanted, batch.columns, strict=True))
 
     def _read_int96(self, stored: str | None, coarse: Collection[str]) -> frozenset[str]:
-        """Choose the units of INT96 columns; return the names of those read in nanoseconds."""
+        """Choose the units of INT96 columns; return the names of the columns in nanoseconds."""
         columns = [c for c in range(len(self.schema)) if self._leaves is not None and self._has_int96(c)]
         if not columns:
             return frozenset()
@@ -190,7 +190,7 @@ class ParquetFile:
         return any(self.stored_schema.column(leaf).physical_type == "INT96" for leaf in self.leaves([column]))
 
     def _check_text(self, name: str, array: pa.Array) -> None:
-        """Refuse text that is not UTF-8: Parquet's library passes it on, and whoever looks at it fails."""
+        """Refuse text that is not UTF-8: Parquet's library accepts it, and later uses of it fail."""
         if _has_text(array.type):
             try:
                 array.validate(full=True)
@@ -199,7 +199,7 @@ class ParquetFile:
                 raise ReadError(message, path=self.path, hint=DAMAGED_HINT) from error
 
     def damaged(self, what: str, offset: int | None = None) -> ReadError:
-        """Return the error for a damaged file; ``offset`` is the byte."""
+        """Return the error for a damaged file; ``offset`` is the place of the damage."""
         return ReadError(f"Parquet error: {what}", path=self.path, offset=offset, hint=DAMAGED_HINT)
 
     def can_read(self, row_group: int, leaf: int) -> bool:
@@ -218,13 +218,13 @@ class ParquetFile:
         """Convert errors of the Parquet library to ``ReadError``."""
         try:
             yield
-        except ReadError:  # a RuntimeError, too
+        except ReadError:  # it is also a RuntimeError
             raise
         except _ERRORS as error:
             raise _translated(error, self.path) from error
 
     def _read_footer(self) -> tuple[int, int, ParquetFooter]:
-        """The place of the footer, its size, and its content."""
+        """Read the footer: its place, its size, and its content."""
         if self.size < _TAIL:
             raise ReadError(
                 f"Parquet error: EOF: Parquet file too small. Size is {self.size} but need {_TAIL}",
@@ -249,7 +249,7 @@ class ParquetFile:
         return begin, length, parse_footer(self._input.read_at(length, begin), path=self.path, offset=begin)
 
     def _options(self) -> dict[str, Any]:
-        """The options of the library for this file, as far as its version knows them."""
+        """The library's options for this file that its version supports."""
         wanted = {
             "page_checksum_verification": True,
             "pre_buffer": False,
@@ -262,7 +262,7 @@ class ParquetFile:
 
 
 def _in_step(stored: Iterator[dict[int, pa.Array]], others: Iterator[dict[int, pa.Array]]) -> Iterator[dict[int, Any]]:
-    """The batches of ``stored``, each with the same rows of ``others``, whose batches may be cut elsewhere."""
+    """Yield the batches of ``stored`` joined with the same rows of ``others``, whose batches may be cut elsewhere."""
     ahead: dict[int, pa.Array] = {}
     for batch in stored:
         rows = len(next(iter(batch.values()), ()))
@@ -287,7 +287,7 @@ def _translated(error: BaseException, path: str) -> ReadError:
 
 
 def _leaf_ranges(schema: pa.Schema, leaves: int) -> list[range] | None:
-    """For each column of the schema the stored columns it consists of; None if they do not add up."""
+    """Return the stored columns of each column in the schema, or None if they do not add up."""
     ranges: list[range] = []
     at = 0
     for field in schema:
@@ -314,9 +314,9 @@ _ARROW_SCHEMA = "ARROW:schema"
 
 
 def _plain_schema(schema: pa.Schema, stored: str | None) -> pa.Schema:
-    """The schema that columns come out in: no extension types, no metadata, and dates as they were written.
+    """Return the schema for reading: no extension types, no metadata, and dates as written.
 
-    ``stored`` is the file's value for ``ARROW:schema``: of its types the library restores all but ``date64``.
+    ``stored`` is the file's value for ``ARROW:schema``. The library restores all its types except ``date64``.
     """
     written = _written(stored) if stored is not None else None
     fields = []
@@ -329,7 +329,7 @@ def _plain_schema(schema: pa.Schema, stored: str | None) -> pa.Schema:
 
 
 def _storage_type(datatype: pa.DataType) -> pa.DataType:
-    """The type without extension types, at any depth."""
+    """Return the type without extension types, at any depth."""
     if isinstance(datatype, pa.BaseExtensionType):
         return _storage_type(datatype.storage_type)
     if pa.types.is_struct(datatype):
@@ -346,10 +346,10 @@ def _storage_type(datatype: pa.DataType) -> pa.DataType:
 
 
 def _in_type(values: pa.Array, datatype: pa.DataType) -> pa.Array:
-    """The values in the type of the :func:`_plain_schema`."""
+    """Return the values in their type in the :func:`_plain_schema`."""
     if values.type != datatype:
         return values.cast(datatype)
-    # Maps whose entries are named differently are equal. In a file they may have the name of their column.
+    # Map types with different entry names are equal. In a file, entries may be named after their column.
     return values if str(values.type) == str(datatype) else values.view(datatype)
 
 
@@ -357,12 +357,12 @@ _INT96: Final = {b"chunkmill:stored": b"INT96"}
 
 
 def is_int96(field: pa.Field) -> bool:
-    """Return whether a column of a file's schema is stored as INT96: times without a unit of their own."""
+    """Return whether a column of a file's schema is stored as INT96: times without a unit."""
     return bool(field.metadata == _INT96)
 
 
 def _is_coarser(meant: pa.DataType, datatype: pa.DataType) -> bool:
-    """Return whether a file's Arrow schema has microseconds or coarser for a column read as ``datatype``."""
+    """Return whether a file's Arrow schema has microseconds or a coarser unit for a column read as ``datatype``."""
     if pa.types.is_timestamp(meant):
         return bool(pa.types.is_timestamp(datatype) and meant.unit != "ns")
     return bool(meant == datatype)
@@ -380,17 +380,17 @@ def _written(stored: str) -> pa.Schema | None:
     try:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
     except (binascii.Error, ValueError, pa.ArrowException, OSError, RuntimeError):
-        return None  # the library, which reads it too, has not refused it
+        return None  # the library also reads it, and did not refuse it
 
 
 BATCH_BYTES: Final = 32 * MIB
-"""Values that are read together."""
+"""The bytes of values that are read together."""
 
 BATCH_ROWS: Final = 65_536
-"""Most rows that are read together, and most rows of a chunk."""
+"""The maximum number of rows that are read together, and of rows of a chunk."""
 
 _MOST_EXPANDED: Final = 4096 * MIB
-"""Most rows of a batch times the bytes of an unusual dictionary: each row might have the same long text."""
+"""The maximum of a batch's rows times the bytes of an unusual dictionary: all rows might have the same long text."""
 
 _WIDTH = 8
 
@@ -418,7 +418,7 @@ def check_row_groups(file: ParquetFile, row_groups: Sequence[int], leaves: Seque
 
 
 def check_cells(file: ParquetFile, rows: int, leaves: Sequence[int], columns: int) -> None:
-    """Refuse more rows than the bytes of a file can be believed to hold. Raises ``ReadError``."""
+    """Refuse more rows than a file of this size can credibly hold. Raises ``ReadError``."""
     cells = rows * max(len(leaves), columns, 1)
     cap = max(FREE_CELLS, file.size * MAX_VALUES_PER_BYTE)
     check_limit(cells, cap, path=file.path, offset=file.footer_at, what="the number of values (rows times columns)")
@@ -426,7 +426,7 @@ def check_cells(file: ParquetFile, rows: int, leaves: Sequence[int], columns: in
 
 @contextmanager
 def placed(file: ParquetFile, row_groups: Sequence[int], leaves: Sequence[int]) -> Iterator[None]:
-    """Give a ``ReadError`` from within the first byte of the damaged page, or else of the damaged column."""
+    """Add the offset of the damaged page, or else of the damaged column, to a ``ReadError`` in the block."""
     try:
         yield
     except ReadError as error:
@@ -473,7 +473,7 @@ _PAGE: Final[Wanted] = {
 
 
 class _Page(NamedTuple):
-    """One page: where its header and its data begin, its sizes, how many values it says to hold, and its CRC."""
+    """One page: the places of its header and data, its sizes, its declared number of values, and its CRC."""
 
     offset: int
     data: int
@@ -485,10 +485,10 @@ class _Page(NamedTuple):
 
 
 class _Bytes:
-    """The bytes of a column: at hand where they are few, else read in windows.
+    """The bytes of a column: read at once if they are few, else in windows.
 
-    One read of a small column instead of one a page is 5 % of a local file whose row groups have 200 rows; in a store
-    each is a request.
+    One read for a small column, instead of one per page, saves 5 % of the time for a local file with row groups of 200
+    rows. In a store, each read is a request.
     """
 
     def __init__(self, file: ParquetFile, begin: int, end: int) -> None:
@@ -503,14 +503,14 @@ class _Bytes:
 
 
 class _Expanded(NamedTuple):
-    """The size that columns may come to: about the bytes of their values, and of an unusual dictionary of texts."""
+    """The size that columns may expand to: about the bytes of their values, and of an unusual text dictionary."""
 
     size: int
     dictionary: int
 
 
 def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
-    """Look at every page header of a stored column. Raises ``ReadError`` where they are not those of honest pages."""
+    """Check every page header of a stored column. Raises ``ReadError`` for incredible headers."""
     begin, end, column = _extent(file, row_group, leaf)
     num_values = dictionary = 0
     size = column.value_bytes
@@ -529,7 +529,7 @@ def _check_column(file: ParquetFile, row_group: int, leaf: int) -> _Expanded:
 
 
 def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | None:
-    """The error of the first page of a stored column whose header or checksum is wrong; None if all are right."""
+    """Return the error of a stored column's first page with a wrong header or checksum, or None if all are right."""
     begin, end, column = _extent(file, row_group, leaf)
     try:
         for page in _pages(file, begin, end, column):
@@ -543,7 +543,7 @@ def _damaged_page(file: ParquetFile, row_group: int, leaf: int) -> ReadError | N
 
 
 def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, StoredColumn]:
-    """Return the first byte of a stored column, the byte at which it has to end, and its row of the footer."""
+    """Return the start and required end of a stored column, and its description in the footer."""
     column = file.footer.row_groups[row_group].columns[leaf]
     begin, size = column.start, column.compressed
     what = _place(column, row_group)
@@ -553,7 +553,7 @@ def _extent(file: ParquetFile, row_group: int, leaf: int) -> tuple[int, int, Sto
 
 
 def _pages(file: ParquetFile, begin: int, end: int, column: StoredColumn) -> Iterator[_Page]:
-    """The pages of a column, each checked; ends where the column does, or has all its values."""
+    """Yield the checked pages of a column, until the column ends or has all its values."""
     wanted, num_values = column.values, 0
     limit = min(end + _PADDING, file.footer_at)
     stored = _Bytes(file, begin, limit)
@@ -648,8 +648,8 @@ def open_file(path: str) -> ParquetFile:
 def beyond_nanoseconds(file: ParquetFile, names: Collection[str]) -> frozenset[str]:
     """Find the INT96 columns among ``names`` with a time that 64 bits of nanoseconds cannot hold.
 
-    INT96 has no unit of its own, so all values of these columns are read. Warns (``ReadWarning``) of those that were
-    found, as they are to be read in microseconds. Raises ``ReadError``.
+    INT96 has no unit, so all values of these columns are read. Warns (``ReadWarning``) of the columns that it finds, as
+    they are then read in microseconds. Raises ``ReadError``.
     """
     beyond = set()
     with ParquetFile(file.path, file.version, names) as coarse:
@@ -667,7 +667,7 @@ def beyond_nanoseconds(file: ParquetFile, names: Collection[str]) -> frozenset[s
 
 
 def _times_in(values: pa.Array) -> Iterator[pa.Array]:
-    """The timestamps in a column, at whatever depth."""
+    """Yield the timestamps in a column, at any depth."""
     if pa.types.is_timestamp(values.type):
         yield values
     elif pa.types.is_struct(values.type):
@@ -681,7 +681,7 @@ def _times_in(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def _is_beyond(times: pa.Array) -> bool:
-    """Return whether a time (us) is beyond 64 bits of nanoseconds."""
+    """Return whether any time (in us) does not fit into 64 bits of nanoseconds."""
     ends = pc.min_max(times.view(pa.int64()))
     lowest, highest = ends["min"].as_py(), ends["max"].as_py()
     return lowest is not None and (lowest < -_MOST_MICROSECONDS or highest > _MOST_MICROSECONDS)

@@ -1,8 +1,8 @@
-"""The footer of a Parquet file: row groups, stored columns, key/value pairs; and Thrift, in which it is written.
+"""The footer of a Parquet file: row groups, stored columns, key/value pairs; and its encoding, Thrift.
 
-Format: https://github.com/apache/parquet-format, ``FileMetaData``. It is read here too, beside the Parquet library, so
-that its claims can be checked before the library believes them. Thrift's compact protocol is read as far as needed to
-skip unused fields.
+Format: https://github.com/apache/parquet-format, ``FileMetaData``. The Parquet library also reads the footer; this
+module checks the footer's claims before the library trusts them. It reads Thrift's compact protocol as far as necessary
+to skip unused fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FALSE, _DOUBLE, _UUID = 2, 7, 13
 
 
 class ThriftError(ValueError):
-    """Bytes that are no Thrift of the compact protocol; ``at`` is where."""
+    """Bytes that are not Thrift of the compact protocol; ``at`` is their place."""
 
     def __init__(self, why: str, at: int) -> None:
         super().__init__(why)
@@ -43,20 +43,20 @@ class CutThriftError(ThriftError):
 
 T = TypeVar("T")
 Wanted = Mapping[int, tuple[tuple[int, ...], "Callable[[ThriftCursor], Any]"]]
-"""Fields of a struct by number: the types that they may have, and how each is read."""
+"""Fields of a struct by number: their allowed types, and the function that reads them."""
 
 _UNWANTED: Final[tuple[tuple[int, ...], Callable[..., Any]]] = ((), len)
 
 
 class ThriftCursor:
-    """Reads values from ``data``, from ``at`` on. Raises ``ThriftError``; never looks beyond the end."""
+    """Reads values from ``data``, from ``at`` on. Raises ``ThriftError``; never reads beyond the end."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """The fields of a struct, number and type of each; whoever iterates has to read or skip its value."""
+        """Yield number and type of each field of a struct. The caller must read or skip each value."""
         last = 0
         while True:
             head = self.byte()
@@ -67,7 +67,7 @@ class ThriftCursor:
             yield last, kind
 
     def struct(self, wanted: Wanted) -> dict[int, Any]:
-        """The values of those fields of a struct, by number, that are wanted and of their type; others are skipped."""
+        """Return the values of a struct's wanted fields by number. Other fields, and other types, are skipped."""
         values: dict[int, Any] = {}
         for number, kind in self.fields():
             kinds, read = wanted.get(number, _UNWANTED)
@@ -78,7 +78,7 @@ class ThriftCursor:
         return values
 
     def elements(self, read: Callable[[ThriftCursor], T]) -> list[T]:
-        """The elements of a list, each read alike."""
+        """Return the elements of a list, each read by ``read``."""
         return [read(self) for _ in range(self.list_head()[0])]
 
     def byte(self) -> int:
@@ -91,8 +91,8 @@ class ThriftCursor:
     def varint(self) -> int:
         """An unsigned number of up to 64 bits."""
         at = self.at
-        # Most numbers have one byte: a quarter of the time of a file whose row groups have 200 rows, nothing of that of
-        # benchmarks/bench_parquet.py.
+        # Most numbers have one byte. This saves a quarter of the time for a file with row groups of 200 rows, and none
+        # in benchmarks/bench_parquet.py.
         if at < len(self.data) and self.data[at] < 0x80:
             self.at = at + 1
             return self.data[at]
@@ -128,7 +128,7 @@ class ThriftCursor:
         return size, head & 15
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Pass over a value of a type."""
+        """Skip a value of a type."""
         if depth > MAX_NESTING:
             raise ThriftError("structures are nested too deeply", self.at)
         if kind in (TRUE, _FALSE):
@@ -166,7 +166,7 @@ class ThriftCursor:
         for _ in range(size):
             for kind in kinds:
                 if kind in (TRUE, _FALSE):
-                    self._advance(1)  # in a list a boolean takes a byte
+                    self._advance(1)  # in a list, a boolean takes a byte
                 else:
                     self.skip(kind, depth + 1)
 
@@ -177,14 +177,14 @@ class ThriftCursor:
 
 
 MAX_DEPTH: Final = 4 * MAX_NESTING
-"""Deepest schema; a list takes up to three levels of it, a map too."""
+"""The maximum depth of a schema, in which a list or a map takes up to three levels."""
 
 _TYPE, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 1, 4, 5, 6, 7, 8, 10
 
 _DECIMAL, _TIME, _TIMESTAMP, _INTEGER = 5, 7, 8, 10
 _UNKNOWN: Final = 11
 _CODES: Final = {1: 0, 2: 1, 3: 3, 4: 4, _DECIMAL: 5, 6: 6, 12: 19, 13: 20}
-"""The older code that means the same, by the number of a logical type."""
+"""The equivalent older code (ConvertedType), by the number of a logical type."""
 _UNITS: Final = {_TIME: {1: 7, 2: 8}, _TIMESTAMP: {1: 9, 2: 10}}
 """The ConvertedType of times, by the number of their unit."""
 _INTEGERS: Final = {(8 << i, signed): 11 + i + 4 * signed for i in range(4) for signed in (False, True)}
@@ -192,7 +192,7 @@ _INTEGERS: Final = {(8 << i, signed): 11 + i + 4 * signed for i in range(4) for 
 
 
 class _Leaf(NamedTuple):
-    """A stored column as the schema has it; the type is a code of the format."""
+    """A stored column in the schema; the type is a code of the format."""
 
     path: str
     physical_type: int
@@ -201,7 +201,7 @@ class _Leaf(NamedTuple):
 def _parse_leaves(cursor: ThriftCursor, elements: int) -> list[_Leaf]:
     """Return the leaves of a schema, which is stored as a tree, parents first.
 
-    Raises ``ThriftError`` where it is nested too deep, or says two things about a type.
+    Raises ``ThriftError`` if it is nested too deeply, or describes a type in contradictory ways.
     """
     leaves: list[_Leaf] = []
     names: list[str] = []
@@ -239,7 +239,7 @@ def _element(cursor: ThriftCursor) -> tuple[str, dict[int, Any]]:
 
 
 def _take(cursor: ThriftCursor, number: int, kind: int, values: dict[int, Any], depth: int = 0) -> None:
-    """Read a number, a truth, or a struct of them; skip everything else."""
+    """Read a number, a boolean, or a struct of these; skip everything else."""
     if kind in INTEGERS:
         values[number] = cursor.integer()
     elif kind == BYTE:
@@ -255,7 +255,7 @@ def _take(cursor: ThriftCursor, number: int, kind: int, values: dict[int, Any], 
 
 
 def _check_type(name: str, element: dict[int, Any], at: int) -> None:
-    """Compare a logical type with the older code, scale and precision that are written beside it."""
+    """Compare a logical type with the older code, scale and precision in the same element."""
     logical = element.get(_LOGICAL, {})
     if not isinstance(logical, dict):
         raise ThriftError(f"{name!r} has a logical type that is not a struct", at)
@@ -272,7 +272,7 @@ def _check_type(name: str, element: dict[int, Any], at: int) -> None:
 
 
 def _code(kind: int, given: dict[int, Any]) -> int | None:
-    """Return the ConvertedType of a LogicalType, or None."""
+    """Return the ConvertedType of a LogicalType, or None if it has none."""
     if kind in _UNITS:
         unit = given.get(2)
         return next((_UNITS[kind].get(u) for u in unit), None) if isinstance(unit, dict) else None
@@ -296,7 +296,7 @@ _ENCRYPTION = 8
 
 
 class StoredColumn(NamedTuple):
-    """One column of one row group. Sizes are in bytes, codes those of the format; ``None``: not said."""
+    """One column of one row group. Sizes are in bytes, codes are those of the format; ``None``: not given."""
 
     physical_type: int
     encodings: tuple[int, ...]
@@ -312,7 +312,7 @@ class StoredColumn(NamedTuple):
 
     @property
     def value_bytes(self) -> int:
-        """About the bytes of its values, once they are read, as far as the footer tells."""
+        """The approximate bytes of its values in memory, by the footer."""
         return max(self.uncompressed, _WIDTHS.get(self.physical_type, 0) * self.values, 1)
 
     @property
@@ -347,7 +347,7 @@ class ParquetFooter:
 def parse_footer(data: bytes, *, path: str, offset: int) -> ParquetFooter:
     """Parse a footer that begins at ``offset``.
 
-    Raises ``ReadError`` if it is no Thrift, is nested beyond reason, or lacks a required field.
+    Raises ``ReadError`` if it is not Thrift, is nested too deeply, or lacks a required field.
     """
     try:
         return _parsed_again(data) if len(data) <= _REMEMBERED_BYTES else _parsed(data)
@@ -373,11 +373,11 @@ def _parsed(data: bytes) -> ParquetFooter:
 
 
 _parsed_again = lru_cache(maxsize=4)(_parsed)
-"""A file of many recordings is opened for each of them."""
+"""A file of many recordings is opened once for each recording."""
 
 
 def _check(footer: ParquetFooter, rows: int | None, at: int) -> None:
-    """Compare what a footer says of its rows and columns in two places."""
+    """Compare the numbers of rows and columns that a footer gives in two places."""
     if rows is not None and rows != footer.rows:
         raise ThriftError(f"it counts {rows:,} rows, but its row groups have {footer.rows:,}", at)
     for i, group in enumerate(footer.row_groups):

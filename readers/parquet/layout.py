@@ -1,4 +1,4 @@
-"""The chunks of a batch: column groups and rules from the schema and options, values and timelines."""
+"""The chunks of a batch: column groups and rules from schema and options; values and timelines."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan
 
 
 class Expression(Protocol):
-    """Values from columns: one per row."""
+    """Values from columns, one per row."""
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Positions of the columns that are needed."""
+        """The positions of the columns that it needs."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Expression(Protocol):
         ...
 
     def evaluate(self, arrays: Mapping[int, pa.Array], length: int) -> pa.Array:
-        """The ``length`` values; ``arrays`` are found by the columns' positions."""
+        """Return the ``length`` values; ``arrays`` are by column position."""
         ...
 
 
@@ -60,7 +60,7 @@ class RawColumn:
 
 @dataclass(frozen=True)
 class VectorColumn:
-    """Several columns side by side as a fixed-size list of floats; null becomes 0, with a ``ReadWarning``."""
+    """Several columns joined to a fixed-size list of floats; null becomes 0, with a ``ReadWarning``."""
 
     columns: tuple[int, ...]
     labels: tuple[str, ...]
@@ -119,7 +119,7 @@ def one_each(values: pa.Array, *, nullable: bool) -> pa.ListArray:
     return pa.Array.from_buffers(kind, len(values), [None, _offsets(len(values))], children=[values])
 
 
-@lru_cache(maxsize=8)  # all columns of a batch share them: 10 % of 300,000 rows x 40; benchmarks/bench_parquet.py
+@lru_cache(maxsize=8)  # all columns of a batch share them: saves 10 % (300,000 rows x 40); benchmarks/bench_parquet.py
 def _offsets(length: int) -> pa.Buffer:
     return pa.py_buffer(np.arange(length + 1, dtype=np.int32))
 
@@ -141,7 +141,7 @@ def becomes_numbers(datatype: pa.DataType) -> bool:
 
 
 def _numbers(values: pa.Array, label: str, dtype: np.dtype[np.floating]) -> npt.NDArray[np.floating]:
-    """A column as floats, without nulls."""
+    """Return a column as floats, without nulls."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_temporal(values.type):
@@ -212,7 +212,7 @@ def _no_time(column: IndexColumn, what: str, rows: pa.Array, path: str, first_ro
 
 
 def _rounded(values: pa.Array, column: IndexColumn, path: str, first_row: int) -> Ints:
-    """Floats as ticks: half a nanosecond is rounded away from zero, as Rerun 0.41 does."""
+    """Convert floats to ticks; half a nanosecond is rounded away from zero, as in Rerun 0.41."""
     if column.line is TimelineKind.SEQUENCE:
         return _whole_numbers(values, column, path, first_row)
     nan = pc.is_nan(values)
@@ -287,10 +287,10 @@ class _Named(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """An entry of a group: a match of ``rule``, or with ``rule`` None a column as it is.
+    """An entry of a group: a match of ``rule`` or, without ``rule``, a column as it is.
 
-    ``columns`` are positions in the file, ``rotation`` those of a transform's quaternion; ``sub_prefix`` is what
-    stands before the suffixes of a match.
+    ``columns`` are positions in the file, ``rotation`` those of a transform's quaternion; ``sub_prefix`` is the text
+    before the suffixes of a match.
     """
 
     field_name: str
@@ -306,11 +306,11 @@ class _Match(NamedTuple):
 
 
 def _entries(columns: Sequence[_Named], rules: Sequence[ColumnRule], *, bounded: bool) -> list[_Entry]:
-    """The entries of a group: matches in the order of the rules, then the columns nobody took.
+    """Return the entries of a group: matches in the order of the rules, then the columns that no rule took.
 
-    With ``bounded`` a match begins at the start of a name or behind ``_``, and one leading ``_`` of a suffix does not
-    count. Without it suffixes count as they are, and match anywhere in a name; the field name of a match is its
-    sub-prefix, that of a transform is empty.
+    With ``bounded``, a suffix must match after ``_`` or the whole name, and its own leading ``_`` does not count.
+    Without it, suffixes match any end of a name. Then the field name of a match is its sub-prefix; the field name of a
+    transform is empty.
     """
     taken: set[int] = set()
     entries: list[_Entry] = []
@@ -329,7 +329,7 @@ def _entries(columns: Sequence[_Named], rules: Sequence[ColumnRule], *, bounded:
 
 
 def _transforms(columns: Sequence[_Named], rule: ColumnRule, taken: set[int], *, bounded: bool) -> list[_Entry]:
-    """Translations and rotations with the same sub-prefix; one without the other is left to later rules."""
+    """Return translations and rotations with the same sub-prefix; one without the other is left to later rules."""
     moved = list(_matches(columns, rule.target, rule.suffixes, taken, bounded=bounded))
     used = taken.union(*(m.columns for m in moved))
     rotations = _matches(columns, rule.target, rule.rotation_suffixes or (), used, bounded=bounded)
@@ -373,7 +373,7 @@ def _matches(
 
 
 def _refused(columns: Sequence[_Named], target: str) -> bool:
-    """Return whether a match is unusable, and warn of it."""
+    """Return whether a match is unusable; if so, warn."""
     for column in columns:
         if column.refused is not None:
             what = "scalar" if target == "Scalars" else "archetype"
@@ -411,9 +411,9 @@ def _common_start(texts: Sequence[str]) -> str:
 
 
 class _Group(NamedTuple):
-    """Columns that come out at one entity: ``path`` below the reader's prefix, as text.
+    """The columns of one entity, whose path is ``path`` below the reader's prefix, as text.
 
-    ``flat``: each entry is a component of its own, whatever ``use_structs`` says.
+    ``flat``: each entry is a separate component, whatever ``use_structs`` is.
     """
 
     path: str
@@ -435,7 +435,7 @@ def _group_columns(columns: Sequence[_Named], options: ParquetOptions) -> list[_
 
 
 def _split_name(name: str, delimiter: str) -> tuple[str, str]:
-    """Prefix and rest of a column's name; where it has no such parts, the whole name is both.
+    """Return prefix and rest of a column's name; if it does not have both, the whole name is returned as both.
 
     >>> [_split_name(n, "_") for n in ("camera_rgb", "camera", "trail_", "_lead", "a__b")]
     [('camera', 'rgb'), ('camera', 'camera'), ('trail_', 'trail_'), ('', 'lead'), ('a', '_b')]
@@ -489,28 +489,28 @@ _DESCRIPTORS: Final = {
 
 
 class ChunkOutput(NamedTuple):
-    """One chunk of each batch: its entity (canonical) and its components."""
+    """A chunk that each batch gives: its canonical entity path and its components."""
 
     entity_path: str
     components: tuple[tuple[ComponentDescriptor, Expression], ...]
 
     @property
     def columns(self) -> frozenset[int]:
-        """Positions of the columns that are needed for it."""
+        """The positions of the columns that it needs."""
         return frozenset(c for _, part in self.components for c in part.columns)
 
 
 class SeriesNames(NamedTuple):
-    """Names of the series of an entity, which come once, as static data."""
+    """The names of an entity's series, which come once, as static data."""
 
     entity_path: str
     names: tuple[str, ...]
 
 
 class ColumnLayout(NamedTuple):
-    """The use of each column. ``timelines`` and ``static`` hold positions in the schema.
+    """The use of each column. ``timelines`` and ``static`` have positions in the schema.
 
-    ``root`` is the entity of the static columns; without ``timelines`` rows are on ``row_index``.
+    ``root`` is the entity of the static columns; without ``timelines``, rows are on ``row_index``.
     """
 
     schema: pa.Schema
@@ -548,7 +548,7 @@ def _named(position: int, field: pa.Field) -> _Named:
 def _index_columns(
     schema: pa.Schema, options: ParquetOptions, path: str
 ) -> tuple[tuple[tuple[int, IndexColumn], ...], set[int]]:
-    """Return the columns that become timelines, and all columns taken from the data for it."""
+    """Return the columns that become timelines, and all columns that are therefore not data."""
     wanted = {column.path: column for column in options.index_columns}
     used: dict[str, tuple[int, IndexColumn]] = {}
     removed: set[int] = set()
@@ -575,7 +575,7 @@ def _index_columns(
 
 
 def _in_unit(column: IndexColumn, field: pa.Field, path: str) -> IndexColumn:
-    """The column in the unit that its numbers are counted in; warns where the file names another one."""
+    """Return the column with the unit of its numbers. Warns if the file names another unit."""
     is_time = pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type)
     if not is_time or column.line is TimelineKind.SEQUENCE:
         return column
@@ -607,7 +607,7 @@ def _outputs(group: _Group, schema: pa.Schema, prefix: str) -> Iterator[tuple[Ch
 
 
 def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[tuple[ChunkOutput, list[SeriesNames]]]:
-    """One chunk per entity; a component that an entity has already makes another chunk there."""
+    """Yield one chunk per entity; if an entity already has a component, it gets another chunk."""
     chunks: list[tuple[str, dict[ComponentDescriptor, Expression]]] = []
     series: list[SeriesNames] = []
     for entry in entries:
@@ -627,7 +627,7 @@ def _flat(entries: Sequence[_Entry], schema: pa.Schema, base: str) -> Iterator[t
 
 
 def _components(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[ComponentDescriptor, Expression]]:
-    """An entry as components of its own."""
+    """Yield an entry as separate components."""
     if entry.rule is None:
         yield ComponentDescriptor(entry.field_name), _raw(entry, schema)
     elif entry.rule.target == "Transform":
@@ -638,7 +638,7 @@ def _components(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[ComponentDes
 
 
 def _fields(entry: _Entry, schema: pa.Schema) -> Iterator[tuple[str, Expression]]:
-    """An entry as fields of a struct."""
+    """Yield an entry as fields of a struct."""
     name = entry.field_name
     if entry.rule is None:
         yield name, _raw(entry, schema)

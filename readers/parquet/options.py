@@ -1,4 +1,4 @@
-"""The options of a ParquetReader, checked: index columns, groups, rules that make one component of several columns."""
+"""The checked options of a ParquetReader: index columns, groups, and rules that join columns to one component."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...engine.chunk import TimelineKind
 from ...engine.errors import ReadWarning, UsageError, check_argument
 
 TARGETS: Final = ("Translation3D", "RotationQuat", "RotationAxisAngle", "Scale3D", "Scalars", "Transform")
-"""Everything a rule can make."""
+"""Everything that a rule can make."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class ParquetOptions:
             raise UsageError("expected a string of length 1")
 
     def changed(self, **given: Unpack[LayoutArguments]) -> ParquetOptions:
-        """These options, but those that are given."""
+        """Return the options with the given ones replaced."""
         values: dict[str, Any] = dict(given)
         for name in ("static_columns", "index_columns", "column_rules"):
             if name in values:

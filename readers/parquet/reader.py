@@ -47,7 +47,7 @@ class ColumnInfo:
 
     ``values`` is the number of stored values; ``bytes`` and ``uncompressed_bytes`` are the sizes of the pages.
 
-    ``is_index`` is true if the column can be a timeline, and its type or name suggests that it is one.
+    ``is_index`` is true if the column can be a timeline, and its type or name suggests a timeline.
     """
 
     name: str
@@ -198,7 +198,7 @@ class ParquetReader(FrameReader):
         return panel_or_error(repr(self), self._panel)
 
     def _panel(self) -> str:
-        """The first file, and the size of all."""
+        """A panel of the first file and the size of all files."""
         files = self.info()
         facts = [
             counted(len(files), "file"),

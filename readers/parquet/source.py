@@ -1,4 +1,4 @@
-"""Parquet files as a source of chunks: splits by row groups, batches of rows to chunks."""
+"""Parquet files as a source of chunks: splits of row groups, and chunks from batches of rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .layout import ChunkOutput, ColumnLayout, compile_layout, one_each, row_num
 from .options import ParquetOptions
 
 _BATCH_ROWS = 1024
-"""A change at a multiple of this row is reported as one between batches. Rerun does so: it reads that many at once."""
+"""A change at a multiple of this number of rows is reported as one between batches, which have this size in Rerun."""
 
 
 def _is_comparable(datatype: pa.DataType) -> bool:
@@ -49,10 +49,10 @@ def _is_comparable(datatype: pa.DataType) -> bool:
 
 
 def check_static(name: str, values: pa.Array, first: pa.Array, *, first_row: int, path: str) -> None:
-    """Compare rows of a static column with ``first``, the value of the first row of all.
+    """Compare rows of a static column with ``first``, the value of the very first row.
 
-    Raises ``ReadError`` if a value differs; a null does, even from a null. ``first_row`` is the row number of the first
-    value.
+    Raises ``ReadError`` if a value differs; a null differs even from a null. ``first_row`` is the row number of the
+    first value.
     """
     same: npt.NDArray[np.bool_]
     if pa.types.is_null(values.type):
@@ -79,7 +79,7 @@ def check_static(name: str, values: pa.Array, first: pa.Array, *, first_row: int
 
 
 def warn_of_incomparable(name: str, datatype: pa.DataType) -> None:
-    """Say that of this column only the first row is looked at."""
+    """Warn that only the first row of this column is read."""
     if not _is_comparable(datatype):
         warnings.warn(
             f"Cannot verify uniformity for column type {datatype}, assuming uniform (column {name!r})",
@@ -113,7 +113,7 @@ def _text(value: pa.Scalar) -> str:
 
 
 CHUNK_BYTES: Final = 2 * MIB
-"""Values that one chunk should hold; a single larger row makes a larger chunk."""
+"""The target size of a chunk's values; a single larger row makes a larger chunk."""
 
 _PAIR: Final = pa.struct([pa.field("first", pa.string(), False), pa.field("second", pa.string(), False)])
 _METADATA: Final = ComponentDescriptor("file_metadata", "ParquetMetadata", "rerun.components.KeyValuePairs")
@@ -147,7 +147,7 @@ def batch_chunks(
 
 
 def empty_chunks(layout: ColumnLayout, outputs: Sequence[ChunkOutput], *, path: str) -> list[Chunk]:
-    """The chunks of no rows: their columns are those of every batch."""
+    """Return the chunks of an empty batch, which have the same columns as every batch."""
     positions = {i for i, _ in layout.timelines}.union(*(output.columns for output in outputs))
     arrays = {position: pa.array([], layout.schema.field(position).type) for position in positions}
     timelines = _timelines(layout, arrays, 0, 0, path)
@@ -181,13 +181,13 @@ def properties_chunk(file: ParquetFile) -> Iterator[Chunk]:
 
 
 def static_chunk(entity_path: str, first: Mapping[str, pa.Array], nullable: Mapping[str, bool]) -> Chunk:
-    """One row of the static columns, as components of their names."""
+    """A row of the static columns, as components with the columns' names."""
     columns = [(ComponentDescriptor(name), one_each(values, nullable=nullable[name])) for name, values in first.items()]
     return Chunk.build(entity_path, {}, columns)
 
 
 def series_chunk(entity_path: str, names: Sequence[str]) -> Chunk:
-    """Return the names of the series of an entity as a static chunk."""
+    """Return the names of an entity's series as a static chunk."""
     return Chunk.build(entity_path, {}, [(_NAMES, pa.array([list(names)], _list_of(pa.string())))])
 
 
@@ -208,16 +208,16 @@ def _list_of(datatype: pa.DataType) -> pa.DataType:
 
 
 SUFFIXES: Final = (".parquet", ".parq", ".pq")
-"""Suffixes of the files that a folder is searched for."""
+"""The suffixes of files that are read from a folder."""
 
 _HIDDEN: Final = (".", "_")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 class DataFile(NamedTuple):
-    """One file of a dataset, and what the names of its folders (``key=value``) say of all its rows.
+    """One file of a dataset, and the values for all its rows from its folders' names (``key=value``).
 
-    ``version`` is that of an object in a store, once it was looked at.
+    ``version`` is the version of an object in a store, once it is known.
     """
 
     path: str
@@ -254,7 +254,7 @@ def find_files(path: str) -> list[DataFile]:
 
 
 def exists(path: str) -> bool:
-    """Return whether ``path`` is a file, a folder, or a pattern with a match; in a store likewise."""
+    """Return whether ``path`` is a file, a folder, or a pattern with a match, also in a store."""
     if is_url(path):
         url = ObjectUrl.of(path)
         return is_one_object(url) or url.is_pattern or any(True for _ in bucket_of(url).list(url.key))
@@ -262,7 +262,7 @@ def exists(path: str) -> bool:
 
 
 def partition_schema(files: Sequence[DataFile]) -> pa.Schema:
-    """The columns that the names of folders add: ``int64`` where every value is a number, else ``string``."""
+    """The columns that folder names add: ``int64`` if every value is a number, else ``string``."""
     values: dict[str, list[str | None]] = {}
     for file in files:
         for key, value in file.partitions:
@@ -313,7 +313,7 @@ class ParquetSplit(Split):
     """Row groups ``start`` to ``stop`` of a file, limited to the ``outputs`` of its layout.
 
     ``file`` is the number of the file, and ``first_row`` the number of the first row, counted over all files. With
-    ``begins`` the split starts with the file's properties; with ``ends`` it ends with the static chunks of all files.
+    ``begins``, the split starts with the file's properties; with ``ends``, it ends with all files' static chunks.
     """
 
     file: int
@@ -326,7 +326,7 @@ class ParquetSplit(Split):
 
 
 def _value_bytes(file: ParquetFile, row_group: int, columns: Iterable[int]) -> int:
-    """About the bytes of the values of columns in one row group, once they are read; of those that are stored."""
+    """The approximate bytes in memory of columns in one row group; only stored columns count."""
     stored = file.footer.row_groups[row_group].columns
     return sum(stored[leaf].value_bytes for leaf in file.leaves(c for c in columns if c < len(file.schema)))
 
@@ -340,10 +340,10 @@ def _plan_file(
     wanted: Sequence[int],
     always: frozenset[int],
 ) -> list[ParquetSplit]:
-    """Divide a file into runs of row groups of about ``SPLIT_BYTES``; a larger row group by the outputs too.
+    """Divide a file into runs of row groups of about ``SPLIT_BYTES``; a larger row group is also divided by outputs.
 
-    ``wanted`` are the numbers of the outputs to make, ``always`` the positions of the columns read for any output. The
-    splits depend on nothing but the file and ``wanted``.
+    ``wanted`` are the numbers of the outputs to make, ``always`` the positions of the columns that are read for every
+    output. The splits depend only on the file and ``wanted``.
     """
     counts = [group.rows for group in file.footer.row_groups]
     firsts = list(accumulate(counts, initial=first_row))
@@ -368,7 +368,7 @@ def _plan_file(
 
 
 def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Runs of things that are about ``SPLIT_BYTES`` together."""
+    """Return runs of items with about ``SPLIT_BYTES`` together."""
     runs: list[tuple[int, int]] = []
     start = filled = 0
     for i, size in enumerate(sizes):
@@ -382,7 +382,7 @@ def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
 def _parts(
     file: ParquetFile, row_group: int, outputs: Sequence[ChunkOutput], wanted: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The outputs of one row group in runs of about ``SPLIT_BYTES``."""
+    """Return the outputs of one row group in runs of about ``SPLIT_BYTES``."""
     sizes = [_value_bytes(file, row_group, outputs[i].columns) for i in wanted]
     return [tuple(wanted[start:stop]) for start, stop in _runs(sizes)]
 
@@ -392,7 +392,7 @@ _PROPERTIES = "/__properties"
 
 
 class _Shared(NamedTuple):
-    """The facts that every split needs: the files, the layout of each, and the first value of each static column.
+    """The facts that every split needs: the files, each file's layout, and each static column's first value.
 
     ``coarse`` names the INT96 columns that are read in microseconds.
     """
@@ -444,12 +444,12 @@ class ParquetSource(Source[ParquetSplit]):
         splits, beyond = self._plan(files, frozenset())
         if beyond:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they came with the first plan
+                warnings.simplefilter("ignore")  # the first plan gave the same warnings
                 splits, _ = self._plan(files, beyond)
         return splits
 
     def _plan(self, files: list[DataFile], coarse: frozenset[str]) -> tuple[list[ParquetSplit], frozenset[str]]:
-        """The splits where INT96 columns ``coarse`` are in microseconds; and the columns that have to be, beside."""
+        """Return the splits with INT96 columns ``coarse`` in microseconds, and other columns that need microseconds."""
         extra = partition_schema(files)
         layouts_by_schema: dict[pa.Schema, ColumnLayout] = {}
         layouts: list[ColumnLayout] = []
@@ -483,13 +483,13 @@ class ParquetSource(Source[ParquetSplit]):
         return splits, beyond
 
     def _columns_of(self, layout: ColumnLayout, wanted: Sequence[int]) -> set[str]:
-        """The names of the columns that are read for some outputs."""
+        """The names of the columns to read for some outputs."""
         index = (position for position, _ in layout.timelines if wanted)
         positions = {*index, *self._static(layout)}.union(*(layout.outputs[i].columns for i in wanted))
         return {layout.schema.field(position).name for position in positions}
 
     def columns(self) -> tuple[Schema, frozenset[Origin]] | None:
-        """Return the columns of chunks with times from the footers, with one value per row; None without rows."""
+        """Return the columns of chunks with times, from the footers; all have one value per row. None without rows."""
         splits = self.splits()
         assert self._shared is not None
         if not splits[-1].ends:
@@ -505,7 +505,7 @@ class ParquetSource(Source[ParquetSplit]):
         """Return the entities of all columns, from the footers."""
         if self._shared is None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they come when the splits do
+                warnings.simplefilter("ignore")  # planning the splits gives the same warnings
                 self.splits()
         assert self._shared is not None
         outputs = {output.entity_path for layout in self._shared.layouts for output in layout.outputs}
@@ -558,7 +558,7 @@ class ParquetSource(Source[ParquetSplit]):
             )
 
     def _endings(self) -> Iterator[Chunk]:
-        """Static columns, then names of series, each once for all files."""
+        """Yield static columns, then names of series, each once for all files."""
         assert self._shared is not None
         layouts = list({id(layout): layout for layout in self._shared.layouts}.values())
         if self._shared.first and self._wants(layouts[0].root):
@@ -581,16 +581,16 @@ class ParquetSource(Source[ParquetSplit]):
 
 
 def _full_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
-    """Return a file's columns, then those of folders whose names it lacks."""
+    """Return a file's columns, then the folder columns whose names it lacks."""
     return pa.schema([*schema, *(field for field in extra if field.name not in schema.names)])
 
 
 def _check_types(
     schema: pa.Schema, layouts_by_schema: Mapping[pa.Schema, ColumnLayout], coarse: Collection[str], path: str
 ) -> set[str]:
-    """Refuse a file with columns of other types than those of the same name in earlier files.
+    """Refuse a file if a column has another type than the column of the same name in earlier files.
 
-    Return the names of INT96 columns that differ in their unit: ``coarse`` makes them microseconds in all files.
+    Return the names of INT96 columns that only differ in the unit; ``coarse`` columns are in microseconds everywhere.
     """
     units: set[str] = set()
     for other, field in ((other, field) for other in layouts_by_schema for field in schema):
@@ -623,7 +623,7 @@ def _read_first(
     counts: Sequence[int],
     first: dict[str, pa.Array],
 ) -> None:
-    """Store the first value of each static column still without one."""
+    """Store the first value of each static column that has none yet."""
     wanted = [position for position in static if layout.schema.field(position).name not in first]
     for position in wanted:
         warn_of_incomparable(layout.schema.field(position).name, layout.schema.field(position).type)
@@ -643,7 +643,7 @@ def _batches(
     *,
     rows: int | None = None,
 ) -> Iterator[tuple[int, dict[int, pa.Array]]]:
-    """Lengths and columns of batches of rows, those that the folders' names add included."""
+    """Yield the length and the columns of each batch of rows, including the columns from folder names."""
     stored = [c for c in columns if c < len(file.schema)]
     added = [c for c in columns if c >= len(file.schema)]
     for length, arrays in read_columns(file, groups, stored, rows=rows):
@@ -653,6 +653,6 @@ def _batches(
 
 
 def _named(split: ParquetSplit, data: DataFile, root: str) -> ParquetSplit:
-    """The split under the name of its file below the dataset's folder."""
+    """Return the split with its file's path in the dataset's folder as label."""
     below = data.path.removeprefix(root.rstrip("/") + "/")
     return replace(split, label=below + split.label.removeprefix(data.name))

@@ -1,4 +1,4 @@
-"""rosbag2: a folder of SQLite databases or MCAPs is one recording, and so is a database alone.
+"""rosbag2: a folder of SQLite databases or MCAPs is one recording, as is a single database.
 
 The names below are loaded when they are first used, so that a program that reads one format does not load the others.
 """

@@ -1,8 +1,9 @@
-"""SQLite databases of rosbag2, opened so that what they say of themselves can do nothing but be read.
+"""SQLite databases of rosbag2, opened so that a hostile database can only be read.
 
-The tables, of all versions: ``topics(id, name, type, serialization_format, …)``, ``messages(id, topic_id, timestamp,
-data)``; from Iron on also ``message_definitions(topic_type, encoding, encoded_message_definition, …)``. Timestamps are
-ns, and data is as the middleware gave it. Source: the storage plugin ``rosbag2_storage_sqlite3``.
+The tables of all versions are ``topics(id, name, type, serialization_format, …)`` and ``messages(id, topic_id,
+timestamp, data)``; from Iron on, there is also ``message_definitions(topic_type, encoding, encoded_message_definition,
+…)``. Timestamps are in ns, and data is as the middleware gave it. Source: the storage plugin
+``rosbag2_storage_sqlite3``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from .folder import is_compressed
 
 MAGIC: Final = b"SQLite format 3\0"
 MAX_TOPICS: Final = 65_535
-"""Most topics of a recording: their ids are those of MCAP, of 16 bits."""
+"""The maximum number of topics of a recording; their ids become MCAP's, of 16 bits."""
 
 _HEAD_SIZE: Final = 100
 _JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
@@ -48,7 +49,7 @@ _HINT: Final = (
 )
 _FREE_STEPS: Final = 10_000_000
 _STEPS_PER_BYTE: Final = 8
-"""Steps of SQLite's virtual machine that a query may take: a row has some twenty bytes, and takes some twenty."""
+"""The steps of SQLite's virtual machine that a query may take per byte; a row of about 20 bytes needs about 20."""
 
 _STEPS_AT_ONCE: Final = 100_000
 _GROUP_ROWS: Final = 131_072
@@ -67,9 +68,9 @@ _READS: Final = (sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAG
 
 
 class Topic(NamedTuple):
-    """A row of ``topics``; ``definition`` is the encoding and the text of its type, None if the file has none.
+    """A row of ``topics``; ``definition`` is its type's encoding and text, None if the file has no definition.
 
-    An empty text is that of an empty type, or of one that the recorder did not find.
+    An empty text is for an empty type, or for a type that the recorder did not find.
     """
 
     id: int
@@ -80,7 +81,7 @@ class Topic(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The messages of a database: how many of each topic, and the first and last timestamp (ns), None without any."""
+    """The messages of a database: their number by topic, and the first and last timestamp (ns) or None."""
 
     counts: Mapping[int, int]
     start_time: int | None
@@ -88,7 +89,7 @@ class Counted(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Columns of some rows of ``messages``."""
+    """Some rows of ``messages``, by column."""
 
     row_ids: tuple[int, ...]
     topics: tuple[int, ...]
@@ -97,7 +98,7 @@ class _Batch(NamedTuple):
 
 
 class RowRange(NamedTuple):
-    """Rows of ``messages`` by their row ids, both ends included."""
+    """A range of rows of ``messages`` by row id, including both ends."""
 
     low: int
     high: int
@@ -108,11 +109,11 @@ def _damaged(why: str, path: str, hint: str = _HINT) -> ReadError:
 
 
 class LocalCopy:
-    """A database as a file that can be opened as it is: the file itself, or a copy of it in a temporary folder.
+    """A database as a file that can be opened directly: the file itself, or a copy of it in a temporary folder.
 
-    A file that is compressed as a whole is decompressed into the copy. What a write-ahead log or a rollback journal
-    beside the file holds is applied to the copy; the file itself is never written. The copy is removed with the object
-    that made it; one that travelled to another process or machine names it, and makes another where it is not there.
+    A file that is compressed as a whole is decompressed into the copy. Changes in a write-ahead log or rollback journal
+    next to the file are applied to the copy; the file itself is never written. The copy is removed with the object that
+    made it. An object that was sent to another process or machine uses the same copy, or makes a new one if it is gone.
     """
 
     def __init__(self, path: str) -> None:
@@ -129,7 +130,7 @@ class LocalCopy:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the file to open is not the file itself."""
+        """Whether the file to open is a copy."""
         return self.place != self.path
 
     def _made(self) -> str:
@@ -165,7 +166,7 @@ class LocalCopy:
 
 
 def _remove(folder: str, owner: int) -> None:
-    """Remove a folder in the process that made it; one that was forked has the object, too."""
+    """Remove a folder, but only in the process that made it: a forked process also has the object."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -179,9 +180,9 @@ def _state_of(path: Path) -> tuple[int, int] | None:
 
 
 def _holds_changes(beside: Path, path: str) -> bool:
-    """Whether a log or a journal beside a database holds changes. Raises ``ReadError`` for a journal of several files.
+    """Return whether a database's log or journal has changes. Raises ``ReadError`` for a journal of several files.
 
-    SQLite removes the file that such a journal names, wherever that is. Format: https://sqlite.org/fileformat2.html
+    SQLite would remove the file that such a journal names, wherever it is. Format: https://sqlite.org/fileformat2.html
     """
     if not beside.is_file() or beside.stat().st_size == 0:
         return False
@@ -213,7 +214,7 @@ def _decompress(path: str, copy: str) -> None:
                 target.write(part)
         except (ZstdError, MemoryError) as error:
             raise _damaged(f"it cannot be decompressed: {error}, after {made:,} bytes", path) from error
-        # A frame that is cut short ends without a word.
+        # The library gives no error for a truncated frame.
         if made == 0 or not _ends_whole(path):
             raise _damaged(f"its compressed data is truncated, after {made:,} bytes of content", path)
 
@@ -238,7 +239,7 @@ def _ends_whole(path: str) -> bool:
 
 
 def _apply_changes(copy: str, path: str) -> None:
-    """Apply the log or journal beside a copy, and leave the copy alone."""
+    """Apply and remove the log or journal next to a copy."""
     try:
         connection = _connected(f"file:{quote(copy)}?mode=rw")
         try:
@@ -251,7 +252,7 @@ def _apply_changes(copy: str, path: str) -> None:
 
 
 def _connected(uri: str) -> sqlite3.Connection:
-    """Open a database whose schema is trusted with nothing."""
+    """Open a database with an untrusted schema."""
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA cell_size_check=ON")
@@ -259,7 +260,7 @@ def _connected(uri: str) -> sqlite3.Connection:
 
 
 def _allowed(action: int, first: str | None, second: str | None, _database: str | None, inner: str | None) -> int:
-    """Allow reading of the tables of rosbag2 themselves: no function, no view, no trigger, no recursion."""
+    """Allow only reads of rosbag2's own tables: no functions, views, triggers or recursion."""
     del second
     if action not in _READS or inner is not None:
         return sqlite3.SQLITE_DENY
@@ -273,9 +274,9 @@ def _allowed(action: int, first: str | None, second: str | None, _database: str 
 class BagDatabase:
     """One open database. Use it as a context manager.
 
-    Opening and reading raise ``ReadError``: where it is no such database, where ``messages`` or ``topics`` is a view,
-    a virtual table or has computed columns, where a length is larger than the file, and where a query takes more steps
-    than a file of its size can need.
+    Opening and reading raise ``ReadError`` if it is not such a database, if ``messages`` or ``topics`` is a view, a
+    virtual table or has computed columns, if a length is larger than the file, or if a query takes more steps than a
+    file of this size can need.
     """
 
     def __init__(self, copy: LocalCopy) -> None:
@@ -334,7 +335,7 @@ class BagDatabase:
         return definitions
 
     def row_ids(self) -> RowRange | None:
-        """The first and the last row id of the messages; None without any. Raises ``ReadError``."""
+        """The first and the last row id of the messages; None without messages. Raises ``ReadError``."""
         ends = []
         for order in ("ASC", "DESC"):
             query = f"SELECT rowid FROM messages NOT INDEXED ORDER BY rowid {order} LIMIT 1"  # noqa: S608
@@ -342,7 +343,7 @@ class BagDatabase:
         return RowRange(ends[0], ends[1]) if len(ends) == 2 else None
 
     def counted(self) -> Counted:
-        """Count the messages; every row is looked at, and no data. Raises ``ReadError``."""
+        """Count the messages. This reads every row, without its data. Raises ``ReadError``."""
         counts: Counter[int] = Counter()
         first = last = None
         query = "SELECT rowid, topic_id, timestamp FROM messages NOT INDEXED ORDER BY rowid"
@@ -363,10 +364,10 @@ class BagDatabase:
         only: Collection[int] | None = None,
         times: TimeRange | None = None,
     ) -> Iterator[MessageGroup]:
-        """The messages of a range of rows, in its order, in groups of about 32 MiB. Raises ``ReadError``.
+        """Yield the messages in a range of rows, in groups of about 32 MiB, in order. Raises ``ReadError``.
 
-        ``channels`` has the number of each topic's channel by the topic's id. Where ``only`` some topics, or ``times``,
-        are wanted, SQLite leaves out the others.
+        ``channels`` has the number of each topic's channel by the topic's id. SQLite leaves out topics that are not in
+        ``only``, and messages outside of ``times``.
         """
         self._bound(MAX_CHUNK_UNCOMPRESSED)
         query, values = _query(rows, only, times)
@@ -387,7 +388,7 @@ class BagDatabase:
             yield group.messages()
 
     def _batches(self, query: str, values: Sequence[int]) -> Iterator[_Batch]:
-        """Some checked rows at a time: few where they are large, so that no more of them is held than needed."""
+        """Yield some checked rows at a time; fewer if they are large, to use less memory."""
         rows: list[tuple[Any, ...]] = []
         size, last = 0, None
         for row in self._rows("the table messages", query, values):
@@ -403,7 +404,7 @@ class BagDatabase:
             yield self._checked(rows, last)
 
     def _checked(self, rows: list[tuple[Any, ...]], last: int | None) -> _Batch:
-        """The columns of rows that come behind the row id ``last``. Raises ``ReadError`` for the first wrong one."""
+        """Return rows after the row id ``last`` as columns. Raises ``ReadError`` for the first wrong row."""
         batch = _Batch(*zip(*rows, strict=True))
         kinds = {*map(type, batch.row_ids), *map(type, batch.topics), *map(type, batch.times)}
         is_right = kinds == {int} and min(batch.times) >= 0 and (last is None or batch.row_ids[0] > last)
@@ -415,7 +416,7 @@ class BagDatabase:
         return batch
 
     def check(self) -> list[str]:
-        """Return the faults that SQLite's own check finds, at most a hundred; none of a database that is whole."""
+        """Return the faults that SQLite's own check finds, at most a hundred; empty for an intact database."""
         timer = threading.Timer(_CHECK_SECONDS + self.size / (20 * MIB), self._connection.interrupt)
         timer.start()
         try:
@@ -448,7 +449,7 @@ class BagDatabase:
                 raise _damaged(f"it has no {what} {missing[0]}", self.path, "This is not a database of rosbag2.")
 
     def _checked_columns(self, name: str, kinds: Sequence[tuple[Any, Any]]) -> frozenset[str]:
-        """The columns of a table. Raises ``ReadError`` unless it is one, once, and stores its columns."""
+        """The columns of a table. Raises ``ReadError`` unless it is a single table that stores all its columns."""
         if len(kinds) != 1 or kinds[0][0] != "table" or not isinstance(kinds[0][1], int) or kinds[0][1] <= 0:
             kind = "several" if len(kinds) > 1 else "a view" if kinds[0][0] == "view" else "a virtual table"
             raise _damaged(f"{name} is {kind}, not a table", self.path, "rosbag2 writes only tables.")
@@ -504,7 +505,7 @@ class BagDatabase:
 
 
 def _checked_size(place: str, path: str) -> int:
-    """The size of a database. Raises ``ReadError`` where it is none, or shorter than it says."""
+    """The size of a database. Raises ``ReadError`` if the file is not a database, or shorter than it declares."""
     with Path(place).open("rb") as file:
         head = file.read(_HEAD_SIZE)
         size = file.seek(0, os.SEEK_END)
@@ -515,7 +516,7 @@ def _checked_size(place: str, path: str) -> int:
         raise ReadError("the file ends in its header", path=path, offset=size, hint=_HINT)
     page_size = int.from_bytes(head[16:18], "big")
     says = int.from_bytes(head[28:32], "big") * (page_size if page_size != 1 else 65_536)
-    # The number of pages counts where the last writer wrote it.
+    # The number of pages only counts if the last writer wrote it.
     if size < says and head[24:28] == head[92:96]:
         raise ReadError(
             f"the file is truncated: it has {size:,} of {says:,} bytes",
@@ -542,7 +543,7 @@ def _query(rows: RowRange, only: Collection[int] | None, times: TimeRange | None
 class _Group:
     """Messages that are collected in one arena.
 
-    They are copied there as they come, so that the memory that SQLite's binding took for them serves the next ones.
+    They are copied there at once, so that the next messages can reuse the memory that SQLite's binding took for them.
     """
 
     def __init__(self) -> None:
@@ -558,11 +559,11 @@ class _Group:
         return not self._times
 
     def has_room(self, size: int) -> bool:
-        """Whether messages of so many bytes belong to the group; a first one always does."""
+        """Return whether messages of ``size`` bytes fit into the group; the first messages always do."""
         return self.is_empty or (self._used + size <= GROUP_BYTES and len(self._times) < _GROUP_ROWS)
 
     def add(self, channels: Sequence[int], times: Sequence[int], data: Sequence[bytes], size: int) -> None:
-        """Take in messages of ``size`` bytes together."""
+        """Add messages of ``size`` bytes together."""
         end = self._used + size
         if end > len(self._arena):
             self._grow(end)
@@ -580,7 +581,7 @@ class _Group:
         return MessageGroup(self._arena[: self._used], heads)
 
     def _grow(self, least: int) -> None:
-        """Take a larger arena: small recordings need no large one."""
+        """Take a larger arena; arenas start small, as small recordings need no large one."""
         arena = take_arena(max(least, min(GROUP_BYTES, max(_FIRST_ARENA, 8 * len(self._arena)))))
         arena[: self._used] = self._arena[: self._used]
         self._arena = arena

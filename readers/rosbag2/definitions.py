@@ -1,4 +1,4 @@
-"""Definitions of message types that a recording lacks: from folders of ``.msg`` and ``.idl``, or of a distribution.
+"""Definitions of message types that a recording lacks, from folders of ``.msg`` and ``.idl`` or from a distribution.
 
 Recordings of Foxy to Humble have no definitions. A definition is the text of a type and of all types that it uses, as
 recorders write it.
@@ -30,7 +30,7 @@ Definition = tuple[str, bytes]
 
 
 def checked_types(types: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The folders, as absolute paths, and names of distributions. Raises ``UsageError`` for what is neither."""
+    """Return folders as absolute paths, and names of distributions. Raises ``UsageError`` for anything else."""
     return tuple(_checked(os.fspath(one)) for one in types)
 
 
@@ -46,7 +46,7 @@ def _checked(word: str) -> str:
 
 
 class TypeDefinitions:
-    """The types of some folders and distributions; the first that has a type gives it."""
+    """The types of some folders and distributions; the first one that has a type is used."""
 
     def __init__(self, types: Sequence[str]) -> None:
         lookups = (_folder(Path(one)) if Path(one).is_dir() else _distribution(one) for one in types)
@@ -90,7 +90,7 @@ def _folder(folder: Path) -> Callable[[str], Definition | None]:
             while name:
                 if (key[0], name, suffix) in files:
                     return encoding, _definition(files, (key[0], name, suffix), type_name)
-                # The messages of a service or an action have its name before the last underscore.
+                # Messages of a service or action add an underscore and a suffix to its name.
                 name = name.rpartition("_")[0] if key[2] != ".msg" else ""
         return None
 
@@ -102,7 +102,7 @@ _Key = tuple[str, str, str]
 
 
 def _key(type_name: str) -> _Key:
-    """The package, the name and the suffix of the file of a type.
+    """The package, the name and the suffix of a type's file.
 
     >>> _key("std_msgs/msg/Header"), _key("std_msgs/Header"), _key("std_srvs/srv/Empty_Request")
     (('std_msgs', 'Header', '.msg'), ('std_msgs', 'Header', '.msg'), ('std_srvs', 'Empty_Request', '.srv'))
@@ -113,7 +113,7 @@ def _key(type_name: str) -> _Key:
 
 
 def _files(folder: Path) -> Iterator[tuple[_Key, Path]]:
-    """The definitions below a folder; of two of one name the first by path counts."""
+    """Yield the definitions below a folder; if two have the same name, the first by path counts."""
     seen: set[_Key] = set()
     count = 0
     for place, folders, names in os.walk(folder):
@@ -131,7 +131,7 @@ def _files(folder: Path) -> Iterator[tuple[_Key, Path]]:
 
 
 def _definition(files: dict[_Key, Path], key: _Key, type_name: str) -> bytes:
-    """The text of a file, and those of the types that it uses; what is missing is for the decoder to say."""
+    """Return the text of a file and the texts of the types that it uses; the decoder reports missing ones."""
     own = _text(files[key])
     texts, waiting, seen = [own], list(_uses(key, own)), {key}
     size = len(own)
@@ -151,7 +151,7 @@ def _definition(files: dict[_Key, Path], key: _Key, type_name: str) -> bytes:
 
 
 def _uses(key: _Key, text: str) -> Iterator[_Key]:
-    """The files of the types that a text uses."""
+    """Yield the files of the types that a text uses."""
     package, _, suffix = key
     if suffix == ".idl":
         for path in _INCLUDE.findall(text):

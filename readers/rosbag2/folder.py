@@ -1,4 +1,4 @@
-"""The files of a recording: a folder's, by its ``metadata.yaml`` where that is usable, and by their names otherwise."""
+"""The files of a recording: those of a folder, by its ``metadata.yaml`` if that is usable, else by their names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...engine.locations import Location
 from ...engine.storage import ObjectUrl
 
 ZSTD: Final = (".zstd", ".zst")
-"""What ends the name of a storage file that is compressed as a whole."""
+"""The suffixes of storage files that are compressed as a whole."""
 
 BESIDE: Final = ("-wal", "-journal")
-"""What the name of a database ends with beside it where changes wait to be applied to it."""
+"""The suffixes of files next to a database with changes that are not yet applied."""
 
 METADATA: Final = "metadata.yaml"
 KEY: Final = "rosbag2_bagfile_information"
@@ -32,16 +32,16 @@ _PEEK: Final = 64 * 1024
 
 
 def is_compressed(name: str) -> bool:
-    """Return True for the name of a file that is compressed as a whole."""
+    """Return True if a file name is that of a file compressed as a whole."""
     return name.lower().endswith(ZSTD)
 
 
 class MetadataError(ValueError):
-    """A ``metadata.yaml`` that says nothing usable."""
+    """A ``metadata.yaml`` with nothing usable."""
 
 
 class BagMetadata(NamedTuple):
-    """The content of ``metadata.yaml`` that matters: names of files without folders, in order; None: not said."""
+    """The relevant content of ``metadata.yaml``: names of files without folders, in order; None: not given."""
 
     version: int | None
     files: tuple[str, ...]
@@ -51,7 +51,7 @@ class BagMetadata(NamedTuple):
 
 
 def storage_of(name: str) -> str | None:
-    """The storage of a file by its name, ``.db3`` or ``.mcap``, also where it is compressed as a whole.
+    """The storage of a file by its name, ``.db3`` or ``.mcap``, also if the file is compressed as a whole.
 
     >>> storage_of("drive_0.db3.zstd"), storage_of("drive_0.MCAP"), storage_of("drive_0.db3-wal")
     ('.db3', '.mcap', None)
@@ -61,14 +61,14 @@ def storage_of(name: str) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """A name without what says that the file is compressed."""
+    """A name without the suffix of compressed files."""
     return next((name[: -len(end)] for end in ZSTD if name.lower().endswith(end)), name)
 
 
 def parse_metadata(text: bytes) -> BagMetadata:
     """Parse a ``metadata.yaml``. Raises ``MetadataError``, and ``ImportError`` without PyYAML.
 
-    Values are taken as text, from the events of a parser: nothing in it makes an object.
+    Values are read as text, from a parser's events, so that YAML cannot make objects.
     """
     import yaml
 
@@ -91,9 +91,9 @@ def parse_metadata(text: bytes) -> BagMetadata:
 
 
 def _value_of(events: Iterator[Any]) -> Any:
-    """The first document of events: texts, lists and mappings, built without recursion.
+    """Return the first document of events as texts, lists and mappings, built without recursion.
 
-    Refuses depth, and aliases, by which few bytes become many values.
+    Refuses deep nesting, and aliases, with which few bytes can become many values.
     """
     root: list[Any] = []
     open_lists = [root]
@@ -115,12 +115,12 @@ def _value_of(events: Iterator[Any]) -> Any:
 
 
 def _mapping_of(items: list[Any]) -> dict[str, Any]:
-    """Keys and values in turn as a mapping; a key that is no text is none that matters."""
+    """Return alternating keys and values as a mapping; keys that are not texts are ignored."""
     return {key: value for key, value in zip(items[::2], items[1::2], strict=True) if isinstance(key, str)}
 
 
 def _files(bag: Mapping[Any, Any]) -> tuple[str, ...]:
-    """The names of the files; old recorders wrote the name of the folder before them."""
+    """The names of the files, without the folder's name, which old recorders write before them."""
     paths = bag.get("relative_file_paths")
     if not paths and isinstance(bag.get("files"), Sequence):
         paths = [file.get("path") for file in bag["files"] if isinstance(file, Mapping)]
@@ -139,7 +139,7 @@ def _text(value: Any) -> str:
 
 
 def names_in(folder: Location) -> list[str]:
-    """The names of the files in a folder, sorted; hidden ones are left out. Raises ``ReadError``."""
+    """The names of the files in a folder, sorted, without hidden files. Raises ``ReadError``."""
     if isinstance(folder, ObjectUrl):
         from ...engine.execution import Folder
 
@@ -153,8 +153,8 @@ def names_in(folder: Location) -> list[str]:
 def is_bag(folder: Location) -> bool:
     """Return True for a folder that is one recording of rosbag2.
 
-    It holds storage files beside a ``metadata.yaml`` of rosbag2; or, without that, as a recorder leaves it that did not
-    end, nothing but parts that are named after it (``drive/drive_0.mcap``), or those of one database, numbered from 0.
+    Its storage files have a ``metadata.yaml`` of rosbag2. Without it, as after an interrupted recording, they must all
+    be named after the folder (``drive/drive_0.mcap``), or be the parts of one database, numbered from 0.
     """
     if isinstance(folder, Path) and not folder.is_dir():
         return False
@@ -189,7 +189,7 @@ def _read(folder: Location, size: int) -> bytes:
 
 
 def read_metadata(folder: Location, names: Sequence[str]) -> BagMetadata | None:
-    """Return the content of ``metadata.yaml``; None if there is none, or, with a ``ReadWarning``, none to use."""
+    """Return the content of ``metadata.yaml``; None if it is missing or, with a ``ReadWarning``, unusable."""
     if METADATA not in names:
         return None
     derived = "the files of the folder are read in the order of their numbers"
@@ -207,7 +207,7 @@ def read_metadata(folder: Location, names: Sequence[str]) -> BagMetadata | None:
 
 
 class BagFiles(NamedTuple):
-    """The storage files of a recording in order, all of one storage (``.db3`` or ``.mcap``), and its metadata."""
+    """The storage files of a recording in order, all with one storage (``.db3`` or ``.mcap``), and its metadata."""
 
     files: tuple[Location, ...]
     storage: str
@@ -215,7 +215,7 @@ class BagFiles(NamedTuple):
 
 
 def bag_files(place: Location) -> BagFiles:
-    """The files of a folder, or a file alone. Raises ``ReadError``; warns where metadata and folder differ."""
+    """The files of a folder, or a single file. Raises ``ReadError``. Warns if metadata and folder differ."""
     if storage_of(place.name) and (isinstance(place, ObjectUrl) or place.is_file()):
         return _checked(BagFiles((place,), str(storage_of(place.name)), None), place)
     if isinstance(place, Path) and place.is_file():
@@ -257,7 +257,7 @@ def _checked(found: BagFiles, place: Location) -> BagFiles:
 
 
 def _without_copies(names: Sequence[str]) -> list[str]:
-    """The names without compressed files beside which the same file lies decompressed, as some players leave it."""
+    """The names without compressed files that the folder also has decompressed, as some players leave them."""
     plain = {name for name in names if not is_compressed(name)}
     return [name for name in names if name in plain or _plain(name) not in plain]
 
@@ -283,6 +283,6 @@ def _warn(folder: Location, text: str) -> None:
 
 
 def _order(name: str) -> tuple[str, int, str]:
-    """Parts by their numbers: ``drive_2.db3`` comes before ``drive_10.db3``."""
+    """A sort key that orders parts by number: ``drive_2.db3`` comes before ``drive_10.db3``."""
     match = _NUMBER.fullmatch(_stem(name))
     return (match[1], int(match[2]), name) if match else (_stem(name), -1, name)

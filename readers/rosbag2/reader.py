@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ...engine.stream import FrameRequest, LazyChunkStream, RecordChannel
 
 _OF_FILES: Final = frozenset({"recording_info", "stats"})
-"""Decoders of what an MCAP says of itself, which is not true of a recording of several."""
+"""Decoders of facts about one MCAP, which are wrong for a recording of several MCAPs."""
 
 
 class _Database(NamedTuple):
-    """One file of a recording: how to open it, its mark, its rows, and its topics' channels by the topics' ids."""
+    """One file of a recording: its openable file, its version, its rows, and its channels by topic id."""
 
     local: LocalCopy
     version: tuple[int, int]
@@ -49,9 +49,9 @@ class _Database(NamedTuple):
 
 
 class _Bag(NamedTuple):
-    """The databases of a recording as one: channels of all of them, by names and types.
+    """The databases of a recording as one: the channels of all databases, by name and type.
 
-    ``untyped`` are the types that nothing defines, with their topics.
+    ``untyped`` are the types without a definition, with their topics.
     """
 
     files: tuple[_Database, ...]
@@ -66,10 +66,10 @@ class _Bag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rosbag2Split(Split):
-    """Rows of one database, or of all where ``file`` is None; of an MCAP, a split of that.
+    """Rows of one database, or of all databases if ``file`` is None; for an MCAP, one of the MCAP's splits.
 
-    ``before`` and ``after`` are decoders of the recording as a whole, as those of :class:`McapSplit`. ``is_first``: it
-    says what holds for the recording. ``only_robots``: it reads nothing but their descriptions.
+    ``before`` and ``after`` are decoders of the whole recording, as for :class:`McapSplit`. ``is_first``: it gives
+    warnings and facts about the whole recording. ``only_robots``: it only reads robot descriptions.
     """
 
     file: int | None
@@ -82,7 +82,7 @@ class Rosbag2Split(Split):
 
 
 class _Rows:
-    """The messages of some rows, as a section of an MCAP gives them; of ``only`` some channels, None for all."""
+    """The messages of some rows, in the form of an MCAP's section. ``only`` has the channels to read, None for all."""
 
     def __init__(
         self, files: Sequence[_Database], rows: RowRange | None, only: Collection[int] | None, times: TimeRange | None
@@ -108,7 +108,7 @@ class _Rows:
 
 
 class _Place(NamedTuple):
-    """The place that decoders of the recording as a whole name in warnings."""
+    """The path that decoders of the whole recording name in warnings."""
 
     path: str
 
@@ -188,7 +188,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return self._copy(self.options, wanted)
 
     def projected(self, request: FrameRequest) -> Rosbag2Source:
-        """Return the source for a frame, without unused fields, and messages outside its times."""
+        """Return the source for a frame, without unused fields and without messages outside the frame's times."""
         return self._copy(narrower(self.options, request), self._wanted)
 
     def _copy(self, options: McapOptions, wanted: Callable[[str], bool] | None) -> Rosbag2Source:
@@ -247,7 +247,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
             channels={channel.id: channel for channel in bag.channels},
             schemas={schema.id: schema for schema in bag.schemas},
         )
-        # Who reads it is given messages and a path, and nothing of it is an MCAP.
+        # Its decoders only use messages and the path, as there is no MCAP.
         place = cast("McapFile", _Place(self.path))
         reading = SplitReading(place, inner, facts, options, self._wants)
         files = bag.files if split.file is None else bag.files[split.file : split.file + 1]
@@ -260,10 +260,10 @@ class Rosbag2Source(Source[Rosbag2Split]):
             reading.warn_of_nothing(section.tally)
 
     def _only(self, bag: _Bag, split: Rosbag2Split) -> frozenset[int] | None:
-        """The channels whose messages SQLite is to give; None for all."""
+        """The channels whose messages SQLite must return; None for all."""
         if split.only_robots:
             return frozenset(self._robots(bag))
-        if split.after:  # these count all
+        if split.after:  # these decoders count all messages
             return None
         registry = bag.registry(self.path)
         chosen = (c for c in bag.channels if message_entities(registry, c, self.options, self._wants))
@@ -279,7 +279,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return [channel.id for channel in bag.channels if is_one(channel)]
 
     def _start_of_mcaps(self) -> Iterator[Chunk]:
-        """When a recording of several MCAPs began, which none of them says."""
+        """Yield the start time of a recording of several MCAPs, which no single MCAP has."""
         entity = "/__mcap_properties"
         name = "recording_info"
         if len(self.mcaps) < 2 or name not in self.options.decoders or self.options.recover or not self._wants(entity):
@@ -296,7 +296,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
         return [Rosbag2Records(self)]
 
     def read_records(self, split: Rosbag2Split) -> Iterator[MessageGroup]:
-        """Yield the messages of a range of rows of a database."""
+        """Yield the messages in a range of rows."""
         assert split.file is not None
         files = self.bag.files[split.file : split.file + 1]
         return _Rows(files, split.rows, None, self.options.times).groups()
@@ -391,7 +391,7 @@ class Rosbag2Source(Source[Rosbag2Split]):
 
 
 class Rosbag2Records(RecordSource):
-    """The messages of databases as they are stored."""
+    """The messages of databases as stored."""
 
     def __init__(self, source: Rosbag2Source) -> None:
         self.path = source.path
@@ -406,7 +406,7 @@ class Rosbag2Records(RecordSource):
         return RecordOutline("ros2", facts, units, is_complete=True)
 
     def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:
-        """Yield the messages of ranges of rows, in the order of the rows."""
+        """Yield the messages in ranges of rows, in the order of the rows."""
         chosen = self._chosen(facts)
         for place, unit in enumerate(units):
             for group in self._source.read_records(unit.split):
@@ -415,7 +415,7 @@ class Rosbag2Records(RecordSource):
                     yield place, records
 
     def entities(self, channel: RecordChannel) -> set[str]:
-        """Return the entities at which messages of a channel come out."""
+        """Return the entities of a channel's messages."""
         return record_entities(channel, self._source.options)
 
     def _chosen(self, facts: RecordFacts) -> ChosenMessages:
@@ -424,7 +424,7 @@ class Rosbag2Records(RecordSource):
 
 
 def _pieces(number: int, file: _Database) -> list[Rosbag2Split]:
-    """A database cut into equal ranges of row ids, as many as it has 64 MiB."""
+    """Cut a database into equal ranges of row ids, one for each 64 MiB."""
     if file.rows is None:
         return []
     low, high = file.rows
@@ -458,7 +458,7 @@ def _check_version(file: _Database) -> None:
 
 
 def _joined(paths: Sequence[str], types: Sequence[str]) -> _Bag:
-    """Look at each database, and number the topics of all: one name, type and definition is one channel."""
+    """Read the topics of all databases, and number them: topics of equal name, type and definition share a channel."""
     definitions = TypeDefinitions(checked_types(types)) if types else None
     numbers: dict[tuple[str, str, str, tuple[str, bytes] | None], int] = {}
     schemas: dict[tuple[str, str, bytes], int] = {}
@@ -492,7 +492,7 @@ def _joined(paths: Sequence[str], types: Sequence[str]) -> _Bag:
 
 
 def _facts_of(bag: _Bag) -> FileFacts:
-    """Count the messages of each channel. Every row is looked at, and no data."""
+    """Count the messages of each channel. This reads every row, without its data."""
     survey = MessageSurvey()
     for file in bag.files:
         if file.rows is None:
@@ -515,7 +515,7 @@ def _facts_of(bag: _Bag) -> FileFacts:
 
 
 def _joined_info(path: str, infos: Sequence[McapInfo]) -> McapInfo:
-    """The information on several MCAPs as one: channels of one topic, type and encoding together."""
+    """Join the information on several MCAPs; channels with the same topic, type and encoding are one."""
     channels: dict[tuple[Any, ...], ChannelInfo] = {}
     for info in infos:
         for channel in info.channels:
@@ -549,7 +549,7 @@ def _joined_info(path: str, infos: Sequence[McapInfo]) -> McapInfo:
 
 
 class Rosbag2Reader(FrameReader):
-    """Read chunks from a recording of rosbag2: a folder, or a database (``.db3``) alone.
+    """Read chunks from a recording of rosbag2: a folder, or a single database (``.db3``).
 
     Every message becomes one row at the entity of its topic, as with :class:`McapReader`. A recording stores one time
     per message, which is both log time and publish time. The parts of a split recording are joined, with topics matched

@@ -1,6 +1,6 @@
 """Message decoders: many messages of one channel become one Arrow array, column by column.
 
-Each decoder is loaded when a channel needs it: most files have messages of one encoding.
+Decoders are loaded when a channel needs them, as most files have messages of one encoding.
 """
 
 from ....engine.lazy_names import lazy_names

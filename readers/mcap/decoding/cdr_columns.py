@@ -39,22 +39,22 @@ from .columns import (
 )
 
 MOST_BYTES: Final = 1 << 13
-"""Larger messages are mostly blobs, which are not worth copying together first."""
+"""Larger messages are mostly blobs, which are not worth copying into one buffer first."""
 
 _MOST_FIELDS: Final = 1024
-"""With more single fields than this, sequences are better read as sequences."""
+"""With more single fields than this, a template is slower than reading sequences as such."""
 
 
 class NoTemplateError(Exception):
-    """A message that does not serve as a template."""
+    """A message that cannot be a template."""
 
 
 @dataclass
 class Slot:
-    """The places of the values of one field, one for each time the field occurs in the message.
+    """The places of one field's values, one for each time the field occurs in the message.
 
-    ``sizes`` are the bytes of each value: of a number, of a text without its final NUL, of a run of numbers.
-    ``counts`` are the elements of sequences; ``children`` a struct's fields, or a sequence's element.
+    ``sizes`` are the bytes of each value: a number, a text without its final NUL, or a run of numbers. ``counts`` are
+    the numbers of elements of sequences; ``children`` are a struct's fields, or a sequence's element.
     """
 
     node: Node
@@ -68,7 +68,7 @@ class Slot:
 
     @cached_property
     def step(self) -> int:
-        """The distance between numbers, if it is always the same and there are several; else 0."""
+        """The distance between numbers if there are several at equal distances; else 0."""
         steps = {after - before for before, after in pairwise(self.places)}
         return steps.pop() if len(steps) == 1 and isinstance(self.node, Primitive) else 0
 
@@ -79,15 +79,15 @@ class Slot:
 
     @cached_property
     def columns(self) -> list[tuple[str, np.dtype[Any], int]]:
-        """Return for each value with bytes its name in the template's record, its type, and its place among all."""
+        """For each value with bytes: its name in the template's record, its type, and its offset among all values."""
         several = zip(self.places, self.sizes, accumulate(self.sizes, initial=0), strict=False)
         return [(f"v{place}", np.dtype(f"V{size}"), at) for place, size, at in several if size]
 
 
 @dataclass(frozen=True)
 class Template:
-    """A layout: ``size`` bytes after the header. ``words`` are the (place, value) of all counts, ``nuls`` the places
-    of the bytes that end texts: where both agree, the layout does.
+    """A layout of ``size`` bytes after the header. ``words`` are (place, value) of all counts, ``nuls`` the places of
+    bytes that end texts. If a message agrees in both, it has the layout.
     """
 
     root: Slot
@@ -97,14 +97,14 @@ class Template:
     nuls: tuple[int, ...]
 
     def fits(self, body: bytes) -> bool:
-        """Return whether the message ``body``, at least as long, has this layout."""
+        """Return whether the message ``body``, which must be at least as long, has this layout."""
         word = struct.Struct(f"{self.order}I").unpack_from
         same = all(word(body, place)[0] == value for place, value in self.words)
         return same and not any(body[place] for place in self.nuls)
 
     @cached_property
     def record(self) -> np.dtype[Any]:
-        """One message as a numpy record: counts, ends of texts and values under the names of their places."""
+        """One message as a numpy record: counts, ends of texts and values, named after their places."""
         fields: dict[str, tuple[str, int]] = {_word_name(place): (f"{self.order}u4", place) for place, _ in self.words}
         fields |= {_nul_name(place): ("u1", place) for place in self.nuls}
         for slot in _all_slots(self.root):
@@ -124,12 +124,12 @@ def _word_name(place: int) -> str:
 
 
 def _nul_name(place: int) -> str:
-    """The name of the end of a text."""
+    """The name of the text end at ``place`` in a template's record."""
     return f"n{place}"
 
 
 def _all_slots(slot: Slot) -> Iterator[Slot]:
-    """The slot and those in it, of those that are wanted."""
+    """Yield the slot and all slots in it, without unwanted ones."""
     if slot.wanted:
         yield slot
         for child in slot.children:
@@ -137,7 +137,7 @@ def _all_slots(slot: Slot) -> Iterator[Slot]:
 
 
 def trace(node: Node, body: bytes, order: str, wire: Wire) -> Template:
-    """The layout of the message ``body`` (without its header). Raises :class:`NoTemplateError`."""
+    """Return the layout of the message ``body`` (without its header). Raises :class:`NoTemplateError`."""
     if not 0 < len(body) <= MOST_BYTES:
         raise NoTemplateError
     tracer = _Tracer(body, order, wire)
@@ -229,8 +229,8 @@ _TILE: Final = 1 << 19
 
 
 class TemplateReader:
-    """Takes messages apart by a template. ``places`` (int64) is where they start, after their headers; each has at
-    least the template's size. ``owner`` are the messages' indices.
+    """Takes messages apart by a template. They start at ``places`` (int64), after their headers; each has at least the
+    template's size. ``owner`` are the messages' indices.
     """
 
     def __init__(self, template: Template, batch: Batch, places: np.ndarray, owner: np.ndarray) -> None:
@@ -239,7 +239,7 @@ class TemplateReader:
         self._places = places
         self._owner = owner
         self.alike = np.ones(len(places), np.bool_)
-        """Mask of the messages that really have the layout; values read from the others are useless."""
+        """A mask of the messages that have the layout; values of other messages are invalid."""
         self._named: list[tuple[str, np.ndarray]] = []
         self._stepped: list[tuple[Slot, np.ndarray]] = []
         self._buffers: dict[int, np.ndarray] = {}
@@ -247,11 +247,11 @@ class TemplateReader:
         self._read()
 
     def array(self) -> pa.Array:
-        """The messages. Wrong values become faults of the batch; the array is then not to be used."""
+        """Return the messages. Wrong values become faults of the batch, and then the array is invalid."""
         return self._build(self._template.root)
 
     def _read(self) -> None:
-        """Take the bytes of all values, a tile of messages after the other."""
+        """Copy the bytes of all values, one tile of messages after another."""
         record = self._template.record
         count = max(_TILE // record.itemsize, 128)
         for first in range(0, len(self._places), count):
@@ -272,7 +272,7 @@ class TemplateReader:
                 items[rows] = np.ndarray(shape, items.dtype, source, start + slot.places[0], strides)
 
     def _prepare(self, slot: Slot) -> None:
-        """Make room for the values of ``slot``, if it is wanted, and say where they come from."""
+        """Allocate memory for the values of ``slot``, if it is wanted, and record their places."""
         if not slot.wanted:
             return
         rows, width = len(self._places), slot.width
@@ -288,7 +288,7 @@ class TemplateReader:
             self._prepare(child)
 
     def _build(self, slot: Slot) -> pa.Array:
-        """All values of ``slot``, message after message."""
+        """Return all values of ``slot``, message by message."""
         node, rows = slot.node, len(self._places)
         buffer = self._buffers.get(id(slot), np.empty(0, np.uint8))
         if isinstance(node, Primitive):
@@ -312,7 +312,7 @@ _BLOCK_TILE: Final = 1 << 18
 
 
 class _Raw(NamedTuple):
-    """One part of a block: one item for each row, or ``counts`` items for each. ``owner`` are the rows' messages."""
+    """One part of a block, with one item or ``counts`` items for each row. ``owner`` are the rows' messages."""
 
     items: np.ndarray
     owner: np.ndarray
@@ -321,7 +321,7 @@ class _Raw(NamedTuple):
 
 
 class _Elements(NamedTuple):
-    """A sequence: how many elements each row has, and the columns of all elements."""
+    """A sequence: the number of elements of each row, and the columns of all elements."""
 
     counts: np.ndarray
     rows: int
@@ -334,7 +334,7 @@ _Column = _Raw | TextRun | PlainRun | _Elements
 def _read_columns(program: Program, frame: Frame) -> list[_Column]:
     """Read one ``program`` in every row of ``frame``: its columns, in the order of the fields.
 
-    When rows were dropped on the way (the batch has faults), columns differ in length and are good for nothing.
+    If rows were dropped (the batch has faults), columns differ in length and are useless.
     """
     columns: list[_Column] = []
     for block, var in program:
@@ -355,7 +355,7 @@ def _read_columns(program: Program, frame: Frame) -> list[_Column]:
 
 
 def _read_block(block: FixedBlock, frame: Frame) -> list[np.ndarray]:
-    """The parts of ``block`` that are picked, each as an array of void with one item a row; steps over the block."""
+    """Return the picked parts of ``block``, each as an array of void with one item per row, and step over the block."""
     residues, common = frame.enter(block)
     data, places = frame.batch.data, frame.place
     if common is not None:
@@ -371,7 +371,7 @@ def _read_block(block: FixedBlock, frame: Frame) -> list[np.ndarray]:
 
 
 def _pick_parts(data: np.ndarray, places: np.ndarray, block: FixedBlock, residue: int) -> list[np.ndarray]:
-    """The picked parts of blocks that start at ``places``, all with one layout."""
+    """Return the picked parts of blocks at ``places``, which have the same layout."""
     every, size = block.layout(residue)
     offsets = tuple(every[i] for i in block.picked)
     kinds = [f"V{block.parts[i].size}" for i in block.picked]
@@ -394,7 +394,7 @@ def _pick_parts(data: np.ndarray, places: np.ndarray, block: FixedBlock, residue
 def _split(
     data: np.ndarray, places: np.ndarray, size: int, offsets: tuple[int, ...], kinds: list[str]
 ) -> Iterator[np.ndarray]:
-    """Views of the parts; blocks at equal distances are looked at where they are, others are copied together first."""
+    """Yield views of the parts: views of the data if blocks are at equal distances, else views of a copy."""
     source, start, stride = strided(data, places, size)
     for offset, kind in zip(offsets, kinds, strict=True):
         yield np.ndarray((len(places),), kind, source, start + offset, (stride,))
@@ -403,8 +403,8 @@ def _split(
 def _assemble(node: Node, columns: Iterator[_Column], rows: int, batch: Batch) -> pa.Array:
     """Return ``rows`` values of type ``node`` from the next of ``columns``.
 
-    Wrong values (text that is not UTF-8, a bool other than 0 and 1) become faults of the batch. Do not use the array
-    then.
+    Wrong values (text that is not UTF-8, a bool other than 0 and 1) become faults of the batch, and then the array is
+    invalid.
     """
     if isinstance(node, MessageType):
         children = [_assemble(child, columns, rows, batch) for name, child in node.fields if name not in node.left_out]
@@ -436,7 +436,7 @@ def _strings(column: TextRun, batch: Batch) -> pa.Array:
 
 
 def _nuls(starts: np.ndarray, lengths: np.ndarray, batch: Batch) -> np.ndarray:
-    """Tell of each text whether it ends in NUL (bool)."""
+    """Return, for each text, whether it ends in NUL (bool)."""
     some = lengths > 0
     if some.all():
         ended: np.ndarray = batch.data[starts + lengths - 1] == 0
@@ -460,7 +460,7 @@ def _sequence(node: SequenceType, column: _Column, rows: int, batch: Batch) -> p
 
 
 def _plain_columns(column: PlainRun, batch: Batch) -> list[_Raw]:
-    """The parts of all elements of all rows."""
+    """Return the parts of all elements in all rows."""
     var, counts = column.var, column.counts
     if var.stride == var.size:
         payload = gather(batch.data, column.starts, counts * var.size)
@@ -478,7 +478,7 @@ def _plain_columns(column: PlainRun, batch: Batch) -> list[_Raw]:
 _MOST_TEMPLATES: Final = 4
 _MOST_REMEMBERED: Final = 16
 _LEAST_ALIKE: Final = 8
-"""A template serves at least this many messages, and at least one in so many."""
+"""A template is used for at least this many messages, and at least for one in this many."""
 
 
 class Messages(NamedTuple):
@@ -500,9 +500,9 @@ class ColumnarReader:
         self._templates: dict[tuple[str, int], Template] = {}
 
     def read(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
-        """Arrays of the messages ``chosen`` (indices, int64), each with the indices that it has the values of.
+        """Yield arrays of the messages ``chosen`` (indices, int64), each with the indices of its messages.
 
-        What is wrong with a message goes to ``faults``.
+        Faults of messages go to ``faults``.
         """
         read = []
         for group in _of_equal_length((messages.ends - messages.starts)[chosen]):
@@ -515,7 +515,7 @@ class ColumnarReader:
             yield from self._read_any(messages, rest, faults)
 
     def _read_alike(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Piece | None:
-        """Read those of ``chosen``, all of one length, that have the layout of the first; None when few have."""
+        """Read messages, all of one length, that have the layout of the first. Return None if only few have it."""
         data, starts, ends, order = messages
         first = chosen[0]
         body = data[starts[first] + self._wire.header : ends[first]]
@@ -542,7 +542,7 @@ class ColumnarReader:
         return chosen, values
 
     def _read_any(self, messages: Messages, chosen: np.ndarray, faults: Faults) -> Iterator[Piece]:
-        """Read messages of any layout; those found wrong are left out and the others read again."""
+        """Read messages of any layout. Faulty messages are left out, and the others are read again."""
         data, starts, ends, order = messages
         while True:
             batch = Batch(data, order, self._wire)
@@ -580,7 +580,7 @@ class ColumnarReader:
 
 
 def _surplus(frame: Frame, header: int) -> Surplus:
-    """Return how many messages go on behind their last field, where a frame is."""
+    """Return how many messages continue after their last field, which ends at the frame's places."""
     left = frame.end - frame.place
     rows = np.flatnonzero(left > MOST_PADDING)
     if not len(rows):
@@ -590,7 +590,7 @@ def _surplus(frame: Frame, header: int) -> Surplus:
 
 
 def _of_equal_length(lengths: np.ndarray) -> list[np.ndarray]:
-    """Indices of messages of equal length, if a few lengths make up most of them."""
+    """Return indices of messages by length, if most messages have one of a few lengths."""
     if bool((lengths == lengths[0]).all()):
         return [np.arange(len(lengths))] if lengths[0] <= MOST_BYTES else []
     least = max(_LEAST_ALIKE, len(lengths) // _LEAST_ALIKE)

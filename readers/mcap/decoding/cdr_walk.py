@@ -30,14 +30,14 @@ from .columns import (
 )
 
 _GROUP: Final = 8
-"""After this many elements of equal counts, places have the same alignment again, whatever the elements' size."""
+"""After this many elements with equal counts, places have the same alignment again, for any element size."""
 
 _MOST_WORDS: Final = 256
-"""A group with more counts than this is not looked for again."""
+"""Repetitions are only searched for groups with at most this many counts."""
 
 
 class TooManyElementsError(Exception):
-    """A batch holds more elements of variable size than are decoded in one piece; half a batch may do."""
+    """A batch has too many elements of variable size to decode at once; half a batch may work."""
 
 
 class _MisfitError(Exception):
@@ -84,7 +84,7 @@ class _Walker:
         return places, place
 
     def _repeats(self, place: int, stride: int, words: list[tuple[int, int]], most: int) -> int:
-        """Count how often ``words`` are there again after ``place``, every ``stride`` bytes; at most ``most``."""
+        """Count how often ``words`` repeat after ``place``, every ``stride`` bytes; at most ``most`` times."""
         times, step = 0, 16
         while times < most:
             some = min(step, most - times)
@@ -136,14 +136,14 @@ class _Walker:
 
 
 _FEW: Final = 24
-"""With fewer rows than this, elements are found one by one: an array operation costs more than it saves."""
+"""With fewer rows than this, elements are located one by one, as array operations cost more than they save."""
 
 _FAR: Final = 1 << 31
-"""More bytes than a message has: distances are capped to it, so that products with counts stay within int64."""
+"""More bytes than any message has. Distances are capped to this, so that products with counts fit an int64."""
 
 
 class TextRun(NamedTuple):
-    """The places of strings; ``lengths`` count bytes, a final NUL among them."""
+    """The places of strings; ``lengths`` are in bytes and include a final NUL."""
 
     starts: np.ndarray
     lengths: np.ndarray
@@ -152,7 +152,7 @@ class TextRun(NamedTuple):
 
 
 class PlainRun(NamedTuple):
-    """The places of sequences of blocks, and how many blocks each has."""
+    """The places of sequences of blocks, and the number of blocks in each."""
 
     starts: np.ndarray
     counts: np.ndarray
@@ -169,7 +169,7 @@ class ElementsRun(NamedTuple):
 
 
 def advance(var: Var, frame: Frame, counts: np.ndarray) -> TextRun | PlainRun | ElementsRun:
-    """Step over ``var``, of which each row has ``counts`` bytes or elements; rows where it does not fit are dropped."""
+    """Step over ``var``, which has ``counts`` bytes or elements in each row; rows that it does not fit are dropped."""
     if isinstance(var, TextVar):
         good = counts <= frame.end - frame.place
         if not frame.require(good, f"{var.path}: the string is longer than the rest of the message"):
@@ -261,7 +261,7 @@ def _locate_singly(
     after: np.ndarray,
     done: np.ndarray,
 ) -> None:
-    """Do the same as :func:`_locate` for the remaining rows, one row after the other."""
+    """Do the same as :func:`_locate` for the remaining rows, row by row."""
     walker = _Walker(cursor.batch.data, cursor.batch.order)
     for row, place, base, end, owner in zip(
         cursor.row.tolist(),
@@ -283,24 +283,23 @@ def _locate_singly(
 Reader = Callable[["CdrCursor"], Any]
 
 _MOST_ELEMENTS: Final = MAX_ELEMENTS // 4
-"""Strings and structs taken from one message: each becomes an object."""
+"""The maximum number of strings and structs in one message. Each becomes an object."""
 
 _LAST_UNIT: Final = 0xFFFF
 MOST_PADDING: Final = 3
-"""As many bytes after the last field are padding of the message as a whole."""
+"""Up to this many bytes after the last field are the message's padding."""
 
 
 class CdrError(ValueError):
-    """A message that its definition does not fit."""
+    """A message that does not fit its definition."""
 
 
 @dataclass(frozen=True)
 class CdrEncoding:
-    """A layout of CDR: byte order, the largest alignment, and whether XCDR2's length headers are there.
+    """A layout of CDR: byte order, the largest alignment, and whether it has XCDR2's length headers.
 
     ``headed_lists`` precede sequences and arrays of anything but numbers, ``headed_structs`` precede every struct.
-    ``wide_unit`` is the width of a character of a ``wstring``: two bytes by the standard, four as the middlewares of
-    ROS 2 write them.
+    ``wide_unit`` is the width of a character of a ``wstring``: two bytes in the standard, four in ROS 2's middlewares.
     """
 
     order: str
@@ -312,7 +311,7 @@ class CdrEncoding:
 
 
 def _readings(order: str, kind: str) -> tuple[CdrEncoding, ...]:
-    """Return the meanings that a label may have, the standard's first. A parameter list has none without member ids."""
+    """Return a label's possible meanings, the standard's first. A parameter list is read as if it had no member ids."""
     plain = CdrEncoding(order)
     two = CdrEncoding(order, 4, headed_lists=True)
     delimited = CdrEncoding(order, 4, headed_lists=True, headed_structs=True)
@@ -332,11 +331,11 @@ ENCODINGS: Final[dict[int, tuple[CdrEncoding, ...]]] = {
         (0x14, "delimited"),
     )
 }
-"""By the second byte of a message. Writers get the labels of XCDR2 wrong, so other readings are tried as well; one
-other than the first counts only when it ends where the message ends."""
+"""By the second byte of a message. As writers get the labels of XCDR2 wrong, other readings are tried, too. A reading
+after the first counts only if it ends exactly at the message's end."""
 
 PARAMETER_LISTS: Final = frozenset({0x0A, 0x0B, 0x12, 0x13})
-"""Labels whose standard meaning cannot be read: members go by ids that no ROS 2 definition has."""
+"""Labels whose standard meaning cannot be read: members have ids, which no ROS 2 definition has."""
 
 _ROS1: Final = CdrEncoding("<", max_align=ROS1_WIRE.max_align, wire=ROS1_WIRE)
 
@@ -345,7 +344,7 @@ COLUMNAR: Final = {0x00: ">", 0x01: "<"}
 
 
 class CdrCursor:
-    """A place in one message, after its four-byte header, from where alignment counts."""
+    """A place in one message. Alignment counts from the end of its four-byte header."""
 
     __slots__ = ("data", "elements", "encoding", "place")
 
@@ -360,7 +359,7 @@ class CdrCursor:
         self.place += -self.place % min(size, self.encoding.max_align)
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes; raises :class:`CdrError` when the message has fewer left."""
+        """Return the next ``size`` bytes. Raises :class:`CdrError` if fewer are left."""
         if size > len(self.data) - self.place:
             raise CdrError(f"{size:,} bytes are needed, but {max(len(self.data) - self.place, 0):,} are left")
         self.place += size
@@ -373,10 +372,10 @@ class CdrCursor:
 
 
 def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> tuple[Any, int]:
-    """One message, without its header, as a Python value (dict, list, int, …), and how many bytes are behind it.
+    """Return a message, without its header, as a Python value (dict, list, int, …), and how many bytes follow it.
 
     Raises :class:`CdrError`.
-    ``label`` is a key of :data:`ENCODINGS`; ``wide`` says that the type has a ``wstring``.
+    ``label`` is a key of :data:`ENCODINGS`; ``wide``: the type has a ``wstring``.
     """
     standard, *others = ENCODINGS[label]
     readings = [replace(reading, wide_unit=4) for reading in (standard, *others) if wide] + [standard, *others]
@@ -401,7 +400,7 @@ def _read_all(reader: Reader, body: bytes, encoding: CdrEncoding) -> tuple[Any, 
 
 
 def read_plain_ros1(reader: Reader, body: bytes) -> tuple[Any, int]:
-    """The same for a message of ROS 1, behind which nothing may be."""
+    """Do the same for a ROS 1 message, which nothing may follow."""
     value, left = _read_all(reader, body, _ROS1)
     if left:
         raise CdrError("the message continues after its last field")
@@ -409,7 +408,7 @@ def read_plain_ros1(reader: Reader, body: bytes) -> tuple[Any, int]:
 
 
 def plain_reader(node: Node, path: str = "") -> Reader:
-    """A function that reads one ``node`` from a cursor."""
+    """Return a function that reads one ``node`` from a cursor."""
     if isinstance(node, Primitive):
         return _number_reader(node, path)
     if isinstance(node, Text):

@@ -1,4 +1,4 @@
-"""Types of messages, in Arrow and compiled to blocks of bytes, and columns made of bytes from many places."""
+"""Types of messages, in Arrow and compiled to blocks of bytes; and columns made from bytes at many places."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LARGEST_BATCH: Final = (1 << 31) - 1
 _STRING: Final = pa.string()
 
 BLOB: Final = pa.list_(pa.field("item", pa.uint8(), nullable=False))
-"""Bytes as Rerun's ``Blob`` has them."""
+"""Bytes as in Rerun's ``Blob``."""
 
 Piece = tuple[np.ndarray, pa.Array]
 """Some messages: their indices (int64), and their values."""
 
 
 class Surplus(NamedTuple):
-    """The number of messages that are longer than their definition; bytes of the first, and those left of it."""
+    """The number of messages that are longer than defined, and the first one's bytes and bytes left over."""
 
     messages: int = 0
     size: int = 0
@@ -35,26 +35,27 @@ class Surplus(NamedTuple):
 
 
 class Faults(dict[int, str]):
-    """The reasons why messages could not be decoded, by index, and what of decoded ones was not read."""
+    """The reasons why messages could not be decoded, by index; and the surplus of decoded messages."""
 
     surplus = Surplus()
 
     def add_surplus(self, more: Surplus) -> None:
-        """Count messages that are longer than their definition."""
+        """Add messages that are longer than defined."""
         if more.messages:
             first = self.surplus if self.surplus.messages else more
             self.surplus = first._replace(messages=self.surplus.messages + more.messages)
 
 
 class SchemaError(ValueError):
-    """A message definition that cannot be used; the text says why. The channel's messages stay raw bytes."""
+    """A message definition that cannot be used; the text is the reason. The channel's messages stay raw bytes."""
 
 
 class Decoded(NamedTuple):
     """Many messages of one channel as one column.
 
     ``values`` has one element per good message, in order. ``bad`` are the indices (int64, ascending) of the messages
-    that could not be decoded, ``reasons`` one text for each of them. ``surplus`` says what was not read of good ones.
+    that could not be decoded, ``reasons`` one text for each of them. ``surplus`` counts good messages that were not
+    read to their end.
     """
 
     values: pa.Array
@@ -66,8 +67,8 @@ class Decoded(NamedTuple):
 class MessageDecoder(ABC):
     """Decodes messages of one definition, many at a time.
 
-    ``descriptor`` is the component that the messages become, ``sensor_msgs.msg.Imu:message``; ``datatype`` the type of
-    one message.
+    ``descriptor`` is the component of the messages, such as ``sensor_msgs.msg.Imu:message``; ``datatype`` is the type
+    of one message.
     """
 
     def __init__(self, name: str, datatype: pa.DataType) -> None:
@@ -76,19 +77,19 @@ class MessageDecoder(ABC):
 
     @property
     def column(self) -> pa.ListType:
-        """The type of the messages' component: one of them in each row."""
+        """The type of the messages' component: one message per row."""
         return pa.list_(pa.field("item", self.datatype, nullable=not isinstance(self, RawDecoder)))
 
     def projected(self, keeps: Callable[[str], bool]) -> MessageDecoder:
-        """The same for the fields that are kept, by their paths (``header.stamp``): the others are not decoded.
+        """Return a decoder of only those fields whose paths (``header.stamp``) are kept.
 
-        Here all fields are, as of JSON and CBOR, which are parsed whole.
+        By default, all fields are decoded, as for JSON and CBOR, which are parsed as a whole.
         """
         del keeps
         return self
 
     def _with(self, **parts: Any) -> Self:
-        """A copy with other parts."""
+        """Return a copy with these attributes."""
         made = copy(self)
         vars(made).update(parts)
         return made
@@ -96,7 +97,7 @@ class MessageDecoder(ABC):
     def decode(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
         """Decode messages in ``data`` (uint8, 1-D): message ``i`` is ``data[starts[i]:ends[i]]``.
 
-        ``starts`` and ``ends`` are int64 of equal length. Nothing outside a message's own bytes is read for it. A
+        ``starts`` and ``ends`` are int64 of equal length. Only a message's own bytes are read for it. A
         damaged message never raises: it is reported in :attr:`Decoded.bad`. More than 2 GiB of messages in
         one call raise ``ValueError``, because a list array cannot hold them.
         """
@@ -105,7 +106,7 @@ class MessageDecoder(ABC):
         return self._decoded(self._by_column, data, starts, ends)
 
     def decode_plain(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
-        """Decode the same, one message at a time: the reference."""
+        """Decode one message at a time. This is the reference for :meth:`decode`."""
         return self._decoded(self._one_by_one, data, starts, ends)
 
     def _decoded(self, read: _Read, data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Decoded:
@@ -116,7 +117,7 @@ class MessageDecoder(ABC):
 
     @abstractmethod
     def _by_column(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
-        """Decode messages; what is wrong with one goes to ``faults``."""
+        """Decode messages; their faults go to ``faults``."""
 
     def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterable[Piece]:
         for index in range(len(starts)):
@@ -160,22 +161,22 @@ _RAW_DESCRIPTOR: Final = ComponentDescriptor(
 
 
 _EQUAL_CAP: Final = 1024
-"""Up to this many bytes, pieces of equal length are picked by one indexed read of a sliding view."""
+"""Pieces of equal length are picked by one indexed read of a sliding view if they have at most this many bytes."""
 
 
 def _sliding(data: np.ndarray, size: int) -> np.ndarray:
-    """``data`` seen as a piece of ``size`` bytes at every offset; no copy. Empty when ``data`` is shorter."""
+    """A view of ``data`` with a piece of ``size`` bytes at every offset; empty if ``data`` is shorter."""
     return np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
 
 
 def pick(data: np.ndarray, size: int, places: np.ndarray) -> np.ndarray:
-    """The ``size`` bytes at each of ``places`` (int64 offsets), as an array of void."""
+    """Return the ``size`` bytes at each of ``places`` (int64 offsets) as an array of void."""
     picked: np.ndarray = _sliding(data, size)[places]
     return picked
 
 
 def strided(data: np.ndarray, places: np.ndarray, size: int) -> tuple[np.ndarray, int, int]:
-    """Return a buffer with the ``size`` bytes at each of ``places``, the first of these, and their distance.
+    """Return a buffer with the ``size`` bytes at each of ``places``, the first piece's offset, and the distance.
 
     The buffer is ``data`` itself if the distances are equal, else a copy of the bytes.
     """
@@ -190,9 +191,9 @@ def read_words(data: np.ndarray, places: np.ndarray, order: str) -> np.ndarray:
 
 
 def gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The bytes ``data[starts[i] : starts[i] + lengths[i]]``, one after the other, as uint8.
+    """Return the pieces ``data[starts[i] : starts[i] + lengths[i]]``, joined, as uint8.
 
-    Each is copied once; a single piece is not copied at all.
+    Each piece is copied once; a single piece is not copied at all.
     """
     if len(starts) == 1:
         single: np.ndarray = data[starts[0] : starts[0] + lengths[0]]
@@ -211,7 +212,7 @@ def gather(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
 
 
 def _gather_ordered(data: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """The pieces and the gaps between them are one Arrow binary array over ``data``; take every second value."""
+    """Pieces and the gaps between them become one Arrow binary array over ``data``, of which every second is taken."""
     wide = len(data) > np.iinfo(np.int32).max
     width = np.int64 if wide else np.int32
     offsets = np.empty(2 * len(starts) + 1, width)
@@ -237,7 +238,7 @@ def offsets_of(counts: np.ndarray) -> np.ndarray:
 
 
 def regular_offsets(counts: Sequence[int], rows: int) -> np.ndarray:
-    """Return Arrow list offsets (int32) for ``rows`` times lists of ``counts`` elements."""
+    """Return Arrow list offsets (int32) of ``rows`` rows, each with lists of ``counts`` elements."""
     *starts, total = accumulate(counts, initial=0)
     offsets = np.empty(rows * len(counts) + 1, np.int32)
     lines = offsets[:-1].reshape(rows, -1)
@@ -247,7 +248,7 @@ def regular_offsets(counts: Sequence[int], rows: int) -> np.ndarray:
 
 
 def not_utf8(payload: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Indices (int64) of the strings ``payload[offsets[i] : offsets[i + 1]]`` that are not UTF-8."""
+    """Return the indices (int64) of the strings ``payload[offsets[i] : offsets[i + 1]]`` that are not UTF-8."""
     none = np.empty(0, np.int64)
     if not len(payload) or int(payload.max()) < 0x80:
         return none
@@ -268,7 +269,7 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def bitmap(valid: np.ndarray | None) -> pa.Buffer | None:
-    """Return an Arrow validity bitmap; None when all is valid."""
+    """Return an Arrow validity bitmap, or None if all values are valid."""
     return None if valid is None or bool(valid.all()) else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
@@ -286,18 +287,18 @@ def texts_of(
 
 
 def lists(kind: pa.DataType, counts: np.ndarray, values: pa.Array, valid: np.ndarray | None = None) -> pa.Array:
-    """Return lists of ``counts`` of the values each, which follow each other."""
+    """Return lists of ``counts`` consecutive ``values`` each."""
     buffers = [bitmap(valid), pa.py_buffer(offsets_of(counts))]
     return pa.Array.from_buffers(kind, len(counts), buffers, children=[values])
 
 
 def blobs(data: bytes | np.ndarray, sizes: Sequence[int] | np.ndarray) -> pa.Array:
-    """Return ``data``, taken apart into values of these ``sizes``, without a copy."""
+    """Return ``data``, split into values of these ``sizes``, without a copy."""
     return lists(BLOB, np.asarray(sizes), pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)]))
 
 
 def spread(values: pa.Array, places: np.ndarray, rows: int) -> pa.Array:
-    """Return ``values`` at ``places`` (ascending) of ``rows`` rows, null elsewhere."""
+    """Return ``rows`` rows: ``values`` at ``places`` (ascending), null elsewhere."""
     if len(places) == rows:
         return values
     index = np.zeros(rows, np.int64)
@@ -308,7 +309,7 @@ def spread(values: pa.Array, places: np.ndarray, rows: int) -> pa.Array:
 
 
 def names_of(values: np.ndarray, names: Mapping[int, str]) -> tuple[pa.Array, np.ndarray]:
-    """Return the name of each value of an enum, null for unknown numbers, and a mask of those (bool)."""
+    """Return the name of each value of an enum, null for unknown numbers, and a mask of unknown numbers."""
     numbers = np.array(sorted(names), np.uint64 if values.dtype == np.uint64 else np.int64)
     if not len(numbers):
         return pa.nulls(len(values), pa.string()), np.ones(len(values), np.bool_)
@@ -333,7 +334,7 @@ class Primitive:
 
     @cached_property
     def value(self) -> np.dtype[Any]:
-        """The numpy type of one value in memory; of a bool, that of its byte."""
+        """The numpy type of one value in memory; for a bool, the type of its byte."""
         return np.dtype(PRIMITIVES[self.name].code)
 
     @cached_property
@@ -389,9 +390,9 @@ class SequenceType:
 
 @dataclass(frozen=True)
 class MessageType:
-    """A message type. One without fields takes one meaningless byte, as IDL demands, or none if not ``filled``.
+    """A message type. Without fields, it takes one meaningless byte, as IDL demands, or none if not ``filled``.
 
-    Fields that are ``left_out`` have bytes, which are skipped.
+    The bytes of ``left_out`` fields are skipped.
     """
 
     name: str
@@ -411,11 +412,11 @@ class MessageType:
 
     @cached_property
     def least(self) -> int:
-        """The fewest bytes it can take on the wire: what bounds a declared element count."""
+        """The fewest bytes it can take on the wire, which bounds declared element counts."""
         return sum(node.least for _, node in self.fields) or int(self.filled)
 
     def projected(self, keeps: Callable[[str], bool], path: str = "") -> MessageType:
-        """The same without the fields, of its own and of messages in it, whose paths are not kept."""
+        """Return the type without fields, at any depth, whose paths are not kept."""
         fields, left_out = [], set()
         for name, node in self.fields:
             where = f"{path}.{name}" if path else name
@@ -453,9 +454,8 @@ TIME: Final = MessageType("builtin_interfaces/Time", (("sec", PRIMITIVES["int32"
 
 
 class Wire(NamedTuple):
-    """The layout of messages in bytes: ``header`` bytes come first; numbers are at multiples of their size, but of no
-    more than ``max_align``, counted from there. ``ended`` texts have a final NUL, ``exact`` messages end where their
-    last field does.
+    """The layout of messages: ``header`` bytes, then fields. From the header's end, numbers are aligned to their size,
+    at most to ``max_align``. ``ended`` texts have a final NUL; ``exact`` messages end with their last field.
     """
 
     header: int
@@ -465,10 +465,10 @@ class Wire(NamedTuple):
 
 
 CDR: Final = Wire(4, 8, ended=True, exact=False)
-"""Version 1 of it, as ROS 2 writes it."""
+"""CDR of version 1, as ROS 2 writes it."""
 
 ROS1_WIRE: Final = Wire(0, 1, ended=False, exact=True)
-"""The serialization of ROS 1: little-endian, nothing but the values and the counts before what varies in size."""
+"""The serialization of ROS 1: little-endian, only values, and counts before values of variable size."""
 
 
 def is_wide(node: Node) -> bool:
@@ -492,9 +492,9 @@ class _Part:
 
 @dataclass(frozen=True)
 class FixedBlock:
-    """A run of parts without anything variable between them. Their places depend on the alignment of the start.
+    """A run of parts of fixed size. Their places depend on the alignment of the start.
 
-    With ``counted`` the last part is the element count (or byte length) of what follows the block.
+    With ``counted``, the last part is the element count (or byte length) of the variable part after the block.
     """
 
     parts: tuple[_Part, ...]
@@ -503,13 +503,13 @@ class FixedBlock:
 
     @property
     def cut(self) -> str:
-        """The fault of a message that ends within the block; a message without fields has a byte without a name."""
+        """The fault of a message that ends within the block. The byte of a message without fields has no name."""
         path = self.parts[-1].path if self.parts else ""
         return f"{path}: the message ends before it" if path else "the message ends too early"
 
     @cached_property
     def picked(self) -> tuple[int, ...]:
-        """The numbers of the parts that are looked at."""
+        """The indices of the parts that are read."""
         last = len(self.parts) - 1
         return tuple(i for i, part in enumerate(self.parts) if part.wanted or (self.counted and i == last))
 
@@ -536,12 +536,12 @@ class FixedBlock:
 
     @cached_property
     def mask(self) -> int:
-        """The bits of a distance that are its residue."""
+        """A mask of the bits of a distance that are its residue."""
         return self.align - 1
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """The same as an array (int64)."""
+        """The :attr:`steps` as an array (int64)."""
         return np.array(self.steps, np.int64)
 
 
@@ -555,7 +555,7 @@ class TextVar:
 
 @dataclass(frozen=True)
 class PlainVar:
-    """Elements of one block each, at equal distances; ``length`` of them, or as many as counted."""
+    """Elements of one block each, at equal distances; ``length`` elements, or as many as the count before them."""
 
     block: FixedBlock
     size: int
@@ -581,7 +581,7 @@ Program = tuple[tuple[FixedBlock, Var | None], ...]
 
 
 def compile_node(node: Node, path: str, wire: Wire) -> Program:
-    """The steps that read one ``node``: blocks, each followed by something variable except perhaps the last."""
+    """Return the steps that read one ``node``: blocks, each followed by a variable part, except perhaps the last."""
     steps: list[tuple[FixedBlock, Var | None]] = []
     parts: list[_Part] = []
     for piece in _pieces(node, path, wire, True):
@@ -625,7 +625,7 @@ def _elements(node: SequenceType, path: str, wire: Wire, wanted: bool) -> PlainV
 
 @dataclass
 class Batch:
-    """The bytes of many messages, and what was found wrong with some: rows of (message indices, text)."""
+    """The bytes of many messages, and the faults in them: pairs of message indices and text."""
 
     data: np.ndarray
     order: str
@@ -634,8 +634,8 @@ class Batch:
 
 
 class Frame:
-    """Places in a batch, all arrays int64 of one length: ``place`` is read next, alignment counts from ``base``,
-    the message ends at ``end``, ``owner`` is its index, ``row`` the row of the frame above.
+    """Places in a batch, as int64 arrays of one length: ``place`` is read next, alignment counts from ``base``, the
+    message ends at ``end``, ``owner`` is the message's index, ``row`` the row of the frame above.
     """
 
     __slots__ = ("base", "batch", "end", "owner", "place", "row")
@@ -654,13 +654,13 @@ class Frame:
         return len(self.place)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Go on with the rows where ``mask`` holds."""
+        """Keep only the rows where ``mask`` is true."""
         if not mask.all():
             self.place, self.base, self.end = self.place[mask], self.base[mask], self.end[mask]
             self.owner, self.row = self.owner[mask], self.row[mask]
 
     def require(self, good: np.ndarray, what: str) -> bool:
-        """Drop the rows without ``good``, as faults of their messages; return True if none was dropped."""
+        """Drop rows that are not ``good``, as faults of their messages; return True if none was dropped."""
         if good.all():
             return True
         self.batch.faults.append((self.owner[~good], what))
@@ -684,8 +684,8 @@ class Frame:
 
 
 def numbers(node: Primitive, items: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
-    """Numbers from their bytes. ``owner`` are the messages that have equal shares of them, for wrong ones to be
-    faults of.
+    """Return numbers from their bytes. ``owner`` are the messages, each with an equal share of the numbers; wrong
+    numbers become faults of their message.
     """
     values = items.view(node.wire[batch.order])
     if node.is_bool:
@@ -698,7 +698,7 @@ def numbers(node: Primitive, items: np.ndarray, batch: Batch, owner: np.ndarray,
 
 
 def strings(payload: np.ndarray, offsets: np.ndarray, batch: Batch, owner: np.ndarray, path: str) -> pa.Array:
-    """Return consecutive strings; ``owner`` are the messages, each with an equal share of them."""
+    """Return consecutive strings; ``owner`` are the messages, each with an equal share of the strings."""
     count = len(offsets) - 1
     wrong = not_utf8(payload, offsets)
     if len(wrong):

@@ -1,7 +1,7 @@
 """FlatBuffers messages as columns, by the binary schema (``.bfbs``) in the file.
 
-A schema is itself a FlatBuffer, of the schema ``reflection.fbs`` of the FlatBuffers project, which is written down here
-as far as it is needed.
+A schema is itself a FlatBuffer. Its own schema is ``reflection.fbs`` of the FlatBuffers project; this module contains
+the necessary part of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SCALARS: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True)
 class FlatNumber:
-    """A number, a bool, or a value of an enum, whose ``names`` by number are then known."""
+    """A number, a bool, or a value of an enum with ``names`` by number."""
 
     code: str
     is_bool: bool = False
@@ -62,7 +62,7 @@ class FlatNumber:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes inline."""
+        """The bytes that it takes inline."""
         return self.wire.itemsize
 
     @cached_property
@@ -72,7 +72,7 @@ class FlatNumber:
 
     @cached_property
     def arrow(self) -> pa.DataType:
-        """A number; of an enum, its name (null if it has none) and number, as protobuf's enums become."""
+        """A number; for an enum, name (null if it has none) and number, as for protobuf's enums."""
         if self.names is None:
             return self.number
         return pa.struct([pa.field("name", pa.string()), pa.field("value", self.number)])
@@ -102,7 +102,7 @@ class FlatText:
 
 @dataclass(frozen=True)
 class FlatStruct:
-    """Members at fixed ``places``, inline; ``size`` bytes."""
+    """Members at fixed ``places``, inline; it has ``size`` bytes."""
 
     name: str
     members: tuple[tuple[str, FlatNode], ...]
@@ -129,7 +129,7 @@ class FlatArray:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all."""
+        """The bytes of all elements."""
         return self.element.size * self.length
 
     @cached_property
@@ -139,7 +139,7 @@ class FlatArray:
 
     @cached_property
     def leaves(self) -> int:
-        """Columns, times elements: all are there in each value."""
+        """Columns times elements, as each value has all elements."""
         return self.element.leaves * self.length
 
 
@@ -157,7 +157,7 @@ class FlatVector:
 
     @property
     def leaves(self) -> int:
-        """Columns of what does not depend on the data."""
+        """Columns that do not depend on the data."""
         return 1
 
 
@@ -195,7 +195,7 @@ class FlatTable:
 
 @dataclass(frozen=True)
 class FlatUnion:
-    """One of ``members``, tables or strings, by the number of its type; referred to."""
+    """One of ``members``, which are tables or strings, by the number of its type; referred to."""
 
     members: tuple[tuple[int, str, FlatNode], ...] = field(default_factory=tuple)
     size: int = 4
@@ -215,16 +215,16 @@ FlatNode = FlatNumber | FlatText | FlatStruct | FlatArray | FlatVector | FlatTab
 
 
 _CELL: Final = 8
-"""Bytes that a value counts for, against the budget."""
+"""The bytes of the budget that each value takes."""
 
 
 class OverBudgetError(Exception):
-    """Messages refer to the same bytes so often that they become far more than they are."""
+    """Messages refer to the same bytes so often that the decoded data is far larger than the messages."""
 
 
 class FlatRows(NamedTuple):
-    """The places of values, as int64 arrays of one length: ``place`` in the data, the message from ``start`` to
-    ``end``, and its index, ``owner``.
+    """The places of values, as int64 arrays of one length: ``place`` in the data, ``start`` and ``end`` of the message,
+    and the message's index, ``owner``.
     """
 
     place: np.ndarray
@@ -233,14 +233,14 @@ class FlatRows(NamedTuple):
     owner: np.ndarray
 
     def at(self, chosen: np.ndarray) -> FlatRows:
-        """Return the rows of a mask, or of indices."""
+        """Return the rows that a mask or indices select."""
         return FlatRows(*(column[chosen] for column in self))
 
 
 class FlatColumns:
-    """Builds arrays from one buffer. ``faults`` collects (owners, text): what is built for these is of no use.
+    """Builds arrays from one buffer. ``faults`` collects (owners, text); values of these owners are invalid.
 
-    Nothing outside a message is read for it. ``budget`` bounds the bytes of what is built.
+    Only a message's own bytes are read for it. ``budget`` bounds the bytes of the arrays.
     """
 
     def __init__(self, data: np.ndarray, budget: int) -> None:
@@ -249,7 +249,7 @@ class FlatColumns:
         self.faults: list[tuple[np.ndarray, str]] = []
 
     def root(self, node: FlatTable, rows: FlatRows) -> pa.Array:
-        """One table for each message, which begin at ``rows.place``."""
+        """Return one table for each message; the messages begin at ``rows.place``."""
         return self._followed(node, rows, "")
 
     def _spend(self, amount: int) -> None:
@@ -262,7 +262,7 @@ class FlatColumns:
         return pick(self._data, kind.itemsize, places).view(kind).astype(np.int64)
 
     def _check(self, rows: FlatRows, good: np.ndarray, what: str) -> np.ndarray:
-        """``good``, where it does not hold a fault of the message."""
+        """Return ``good``; where it is false, record a fault of the message."""
         if not good.all():
             self.faults.append((rows.owner[~good], what))
         return good
@@ -290,7 +290,7 @@ class FlatColumns:
         return spread(values, chosen[some], len(rows.place))
 
     def _tables(self, node: FlatTable, rows: FlatRows, path: str) -> tuple[pa.Array, np.ndarray]:
-        """Tables at the places of ``rows``, and for which there are any."""
+        """Return the tables at the places of ``rows``, and a mask of the rows that have a table."""
         some = np.ones(len(rows.place), np.bool_)
         vtable = rows.place - self._word(rows.place, "i4")
         some &= self._check(rows, (vtable >= rows.start) & (vtable + 4 <= rows.end), f"{path}: its vtable is outside")
@@ -337,7 +337,7 @@ class FlatColumns:
     def _unions(
         self, node: FlatUnion, at: FlatRows, kinds: np.ndarray, present: np.ndarray, count: int, path: str
     ) -> pa.Array:
-        """Unions; of a type that the schema does not know, null."""
+        """Return unions; null if the schema does not know the member's type."""
         children = []
         for number, name, member in node.members:
             chosen = np.flatnonzero(kinds == number)
@@ -347,7 +347,7 @@ class FlatColumns:
         return pa.Array.from_buffers(node.arrow, count, [bitmap(valid)], children=children)
 
     def _values(self, node: FlatNode, rows: FlatRows, path: str) -> pa.Array:
-        """Build values whose places, and all their inline bytes, are inside of their messages."""
+        """Build values whose places and inline bytes are known to be inside their messages."""
         if isinstance(node, FlatNumber | FlatStruct | FlatArray):
             return self._inline(node, rows, path)
         return self._followed(node, rows, path)
@@ -427,7 +427,7 @@ class FlatColumns:
 
 
 def _repeated(rows: FlatRows, counts: np.ndarray, size: int) -> FlatRows:
-    """A row for each of ``counts`` elements of ``size`` bytes, one behind the other."""
+    """Return one row for each of ``counts`` consecutive elements of ``size`` bytes."""
     first = np.cumsum(counts) - counts
     index = np.arange(int(counts.sum())) - np.repeat(first, counts)
     every = FlatRows(*(np.repeat(column, counts) for column in rows))
@@ -522,7 +522,7 @@ def _read(schema_data: bytes) -> Any:
 
 
 class _Builder:
-    """Turns definitions into types, tables each once; counts what they expand to."""
+    """Turns definitions into types, each table once; counts the columns that they expand to."""
 
     def __init__(self, schema: Any) -> None:
         self._objects = [*(schema["objects"] or ())]
@@ -531,7 +531,7 @@ class _Builder:
         self.by_name = {definition["name"]: index for index, definition in enumerate(self._objects)}
 
     def object(self, index: int, above: tuple[int, ...]) -> FlatTable | FlatStruct:
-        """Return the table or struct of that number, contained in those ``above``."""
+        """Return the table or struct with number ``index``, which is inside those in ``above``."""
         if not 0 <= index < len(self._objects):
             raise SchemaError(f"it has no definition number {index}")
         definition = self._objects[index]
@@ -624,7 +624,7 @@ class _Builder:
         for value in self._enum(index):
             type_ = value["union_type"]
             if type_ is None or not type_["base_type"]:
-                continue  # NONE
+                continue  # the member NONE
             members.append((value["value"], value["name"], self._single(type_["base_type"], type_["index"], above, "")))
         if any(isinstance(node, FlatNumber) for _, _, node in members):
             raise SchemaError("a union has numbers as members")
@@ -638,7 +638,7 @@ def _default(node: FlatNode, field: Any) -> float | None:
     if node.code[0] == "f":
         return float(field["default_real"])
     value, info = int(field["default_integer"]), np.iinfo(node.wire)
-    if node.code == "u8":  # the schema has it as a signed number
+    if node.code == "u8":  # the schema stores it as a signed number
         value %= 1 << 64
     if not int(info.min) <= value <= int(info.max) or (node.is_bool and not 0 <= value <= 1):
         raise SchemaError(f"the default of {field['name']} does not fit")
@@ -658,9 +658,9 @@ _LEAST: Final = 64 * MIB
 class FlatBufferDecoder(MessageDecoder):
     """Decodes FlatBuffers messages of one table, by a binary ``flatbuffer`` schema.
 
-    Fields come in the order of their ids. Numbers that are not there have their default, or are null if the schema
-    calls them optional; tables, structs, strings and vectors that are not there are null. An enum's value becomes its
-    name and number; a union a struct with a child for each member, beside its type. Every offset is checked.
+    Fields are in the order of their ids. Missing numbers have their default, or are null if the schema calls them
+    optional; missing tables, structs, strings and vectors are null. An enum's value becomes its name and number; a
+    union becomes a struct with a child for each member, next to its type. Every offset is checked.
     """
 
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
@@ -668,7 +668,7 @@ class FlatBufferDecoder(MessageDecoder):
         super().__init__(schema_name or self._node.name, self._node.arrow)
 
     def projected(self, keeps: Callable[[str], bool]) -> FlatBufferDecoder:
-        """The same for those of the table's own fields that are kept."""
+        """Return a decoder of only those of the table's own fields that are kept."""
         node = replace(self._node, fields=tuple(entry for entry in self._node.fields if keeps(entry.name)))
         return self._with(_node=node, datatype=node.arrow)
 
@@ -681,7 +681,7 @@ class FlatBufferDecoder(MessageDecoder):
         return self._columnar(data, rows, faults, _LEAST / max(int((ends - starts).sum()), 1))
 
     def _columnar(self, data: np.ndarray, rows: FlatRows, faults: Faults, share: float) -> Iterator[Piece]:
-        """Decode the messages ``rows``; ``share`` is what a byte of a message may become beyond the usual."""
+        """Decode the messages ``rows``; ``share`` is the extra budget for each byte of a message."""
         size, count = int((rows.end - rows.start).sum()), len(rows.owner)
         budget = min(_EXPANSION * size, _FREE) + int(share * size) + 4 * size + 16 * self._node.leaves * count
         columns = FlatColumns(data, budget)

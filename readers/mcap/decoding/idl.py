@@ -45,7 +45,7 @@ _LARGEST: Final = 1 << 64
 
 
 class _Tokens:
-    """A text's words, read one after the other; comments and preprocessor lines are left out."""
+    """A text's words, read one by one, without comments and preprocessor lines."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -65,7 +65,7 @@ class _Tokens:
                 yield match["word"]
 
     def step(self) -> str:
-        """The word that was next; :attr:`next` is then the one behind it, empty at the end."""
+        """Return the next word, and step over it; :attr:`next` is then the word after it, empty at the end."""
         word, self.next = self.next, next(self._words, "")
         return word
 
@@ -77,7 +77,7 @@ class _Tokens:
         return False
 
     def expect(self, *words: str) -> None:
-        """Step over ``words``; raises :class:`SchemaError` if others come."""
+        """Step over ``words``. Raises :class:`SchemaError` for other words."""
         for word in words:
             if not self.take(word):
                 raise self.error(f"expected {word!r}")
@@ -89,14 +89,14 @@ class _Tokens:
         return self.step()
 
     def scoped(self) -> tuple[str, ...]:
-        """``a::b::c``; a leading ``::`` becomes an empty part."""
+        """Read ``a::b::c``; a leading ``::`` becomes an empty part."""
         parts = [""] if self.next == "::" else [self.name()]
         while self.take("::"):
             parts.append(self.name())
         return tuple(parts)
 
     def skip_group(self, opening: str, closing: str) -> None:
-        """Step over what brackets hold, brackets within it too."""
+        """Step over brackets and their content, including inner brackets."""
         self.expect(opening)
         depth = 1
         while depth:
@@ -111,15 +111,15 @@ class _Tokens:
         return SchemaError(f"line {line}: {what}, found {self.next[:40]!r}" if self.next else f"it ends: {what}")
 
     def integer(self, value_of: Callable[[tuple[str, ...]], int | None], depth: int = 0) -> int:
-        """An integer expression; ``value_of`` knows the constants."""
+        """Evaluate an integer expression; ``value_of`` knows the constants."""
         return self._operation(0, value_of, depth)
 
     def bound(self, value_of: Callable[[tuple[str, ...]], int | None]) -> int:
-        """The same within angle brackets, where ``>>`` closes two."""
+        """Do the same within angle brackets, where ``>>`` closes two brackets."""
         return self._operation(_SUMS, value_of, 0)
 
     def close_angle(self) -> None:
-        """Step over ``>``, also where it is the first half of ``>>``."""
+        """Step over ``>``, which may be the first half of ``>>``."""
         if self.next == ">>":
             self.next = ">"
         else:
@@ -178,7 +178,7 @@ _CHANGES: Final = ("optional", "mutable", "external")
 
 @dataclass(frozen=True)
 class Type:
-    """A type as it is written: a primitive, ``string``, ``wstring``, ``sequence`` of another, a ``name``, or ``other``
+    """A type as written: a primitive, ``string``, ``wstring``, ``sequence`` of another type, a ``name``, or ``other``
     for an unreadable ``word``. ``lengths`` are array dimensions.
     """
 
@@ -191,7 +191,7 @@ class Type:
 
 @dataclass
 class StructDecl:
-    """A struct: its own members, behind those of ``base``. ``why`` says why it cannot be read, if it cannot."""
+    """A struct: its own members, which follow those of ``base``. ``why`` is the reason if it cannot be read."""
 
     scope: Name
     base: Name | None = None
@@ -229,7 +229,7 @@ class _Parser:
         self.declarations: dict[Name, Declaration] = {}
 
     def definitions(self, scope: Name, closing: str) -> None:
-        """Definitions up to ``closing``."""
+        """Read definitions up to ``closing``."""
         tokens = self._tokens
         if len(scope) > MAX_NESTING:
             raise SchemaError(f"its modules are nested deeper than {MAX_NESTING} levels")
@@ -257,7 +257,7 @@ class _Parser:
                 raise tokens.error(f"{word!r} does not begin a definition")
 
     def _annotations(self) -> dict[str, int | None]:
-        """Annotations by their last name, with their value where it is a whole number."""
+        """Read annotations: their values by their last name, None for values that are not integers."""
         tokens, values = self._tokens, dict[str, int | None]()
         while tokens.take("@"):
             name = tokens.scoped()[-1]
@@ -315,7 +315,7 @@ class _Parser:
             try:
                 self._constants[name] = tokens.integer(lambda used: self._value_of(used, scope))
             except SchemaError:
-                self._constants.pop(name, None)  # text, fractions and booleans: no array is as long as these say
+                self._constants.pop(name, None)  # text, fractions and booleans, which cannot be array lengths
         while tokens.next not in (";", ""):
             tokens.step()
 
@@ -335,7 +335,7 @@ class _Parser:
         self._add(name, AliasDecl(scope, Type(f"int{_width(bits)}")))
 
     def _other(self, scope: Name, word: str, annotations: dict[str, int | None]) -> None:
-        """Step over a definition that is not read; a bitmask is a number."""
+        """Step over an unsupported definition; a bitmask is read as a number."""
         tokens = self._tokens
         if word == "union" and tokens.next == "switch":
             raise tokens.error("expected a name")
@@ -351,7 +351,7 @@ class _Parser:
         self.declarations.setdefault(name, declaration)
 
     def _declarators(self, scope: Name) -> list[tuple[str, tuple[int, ...]]]:
-        """``a, b[3][4];``: names and dimensions."""
+        """Read the names and dimensions in ``a, b[3][4];``."""
         tokens, declarators = self._tokens, []
         while True:
             name, lengths = tokens.name(), []
@@ -441,7 +441,7 @@ def _array(type_: Type, lengths: tuple[int, ...]) -> Type:
 
 
 def _width(bits: int) -> int:
-    """Bits of the number that holds so many."""
+    """The width of the smallest integer with at least ``bits`` bits."""
     return next((width for width in (8, 16, 32) if bits <= width), 64)
 
 
@@ -455,10 +455,10 @@ _BUILTINS: Final[dict[Name, MessageType]] = {
 def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
     """Return the struct that ``schema_data`` declares for ``schema_name``, ``pkg/msg/Type`` or ``pkg::msg::Type``.
 
-    Modules, structs (with a base), typedefs, sequences and strings with their bounds, arrays, constants, enums (their
-    number, int32) and bitmasks are read, annotations skipped. Messages that ROS generates around the parts of a service
-    or action are known by name. Unions, maps, ``wchar``, ``long double``, and members that are optional or of a mutable
-    struct raise :class:`SchemaError`: these are otherwise in a message.
+    Modules, structs (with a base), typedefs, sequences and strings with bounds, arrays, constants, enums (as their
+    number, int32) and bitmasks are read; annotations are skipped. Messages that ROS generates for the parts of a
+    service or action are known by name. Unions, maps, ``wchar``, ``long double``, and members that are optional or in a
+    mutable struct raise :class:`SchemaError`, as messages encode them differently.
 
     >>> text = b"module my { typedef double Three[3]; struct Point { Three at; string<8> name; }; };"
     >>> parse_idl("my/Point", text).arrow
@@ -479,7 +479,7 @@ def parse_idl(schema_name: str, schema_data: bytes) -> MessageType:
 
 
 def _generate(declared: dict[Name, Declaration]) -> None:
-    """Declare the messages that ROS generates around the parts of services and actions; their IDL lacks them."""
+    """Declare the messages that ROS generates for the parts of services and actions, as IDL lacks them."""
     for name in list(declared):
         if name[-1].endswith("_Feedback"):
             action = name[-1].removesuffix("_Feedback")
@@ -511,7 +511,7 @@ class _Resolver:
         self._types = TypeBuilder()
 
     def declared(self, name: Name) -> Built:
-        """Return the type of that full name."""
+        """Return the type with this full name."""
         return self._types.once("::".join(name), lambda: self._build(name))
 
     def _build(self, name: Name) -> Built:

@@ -22,20 +22,20 @@ from ....engine.limits import MAX_CELLS, MAX_ELEMENTS, MAX_NESTING, MAX_SCHEMA_B
 from .columns import Faults, MessageDecoder, Piece, SchemaError
 
 REST: Final = "additionalProperties"
-"""The field of a record with the other members of an object, as JSON text."""
+"""The field of a record with the undeclared members of an object, as JSON text."""
 
 _SHOWN: Final = 40
 _INTEGRAL: Final = 2.0**53
 
 
 class MisfitError(ValueError):
-    """A value that is not of the declared type; the text says where and why."""
+    """A value that is not of the declared type; the text gives the place and reason."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A single value: ``integer``, ``unsigned``, ``number``, ``boolean``, ``string``, ``base64`` (bytes), or ``any``:
-    whatever it is, as JSON text.
+    """A single value: ``integer``, ``unsigned``, ``number``, ``boolean``, ``string``, ``base64`` (bytes), or ``any``
+    (any value, as JSON text).
     """
 
     kind: str
@@ -70,7 +70,7 @@ class ListOf:
 
 @dataclass(frozen=True)
 class Record:
-    """An object with declared properties. An ``open`` one has the field :data:`REST` behind these."""
+    """An object with declared properties. If ``open``, it also has the field :data:`REST`, as the last one."""
 
     fields: tuple[tuple[str, JsonNode], ...]
     open: bool = False
@@ -101,14 +101,14 @@ JsonNode = Leaf | ListOf | Record
 
 
 def innermost(node: JsonNode) -> Leaf | Record:
-    """Return what lists, and lists of lists, have as elements."""
+    """Return the innermost element of a list, or of lists of lists; any other node is returned unchanged."""
     return innermost(node.element) if isinstance(node, ListOf) else node
 
 
 def as_declared(node: JsonNode, value: Any, path: str = "") -> Any:
-    """``value``, parsed from JSON or CBOR, as what becomes an Arrow value of ``node``'s type.
+    """Convert ``value``, parsed from JSON or CBOR, for an Arrow array of ``node``'s type.
 
-    Null stays null wherever it stands, and so does what is missing. Raises :class:`MisfitError`.
+    Null stays null everywhere, and missing values become null. Raises :class:`MisfitError`.
 
     >>> point = Record((("x", Leaf("number")), ("blob", Leaf("base64"))))
     >>> as_declared(point, {"blob": "AAE=", "x": 2})
@@ -134,7 +134,7 @@ def as_declared(node: JsonNode, value: Any, path: str = "") -> Any:
 
 
 def as_text(value: Any, path: str = "") -> str:
-    """``value`` as compact JSON; bytes become base64. Raises :class:`MisfitError` for what JSON cannot say."""
+    """``value`` as compact JSON; bytes become base64. Raises :class:`MisfitError` for values that JSON cannot hold."""
     _check_keys(value, path)
 
     def sayable(other: Any) -> str:
@@ -180,7 +180,7 @@ def _integer(low: int, high: int) -> Callable[[Any, str], int]:
 
 
 def _number(value: Any, path: str) -> float:
-    """A number; of a boolean 0 or 1, as writers give flags under a number's schema."""
+    """A number; 0 or 1 for a boolean, as some writers write flags where the schema declares numbers."""
     if not isinstance(value, int | float):
         raise _misfit(path, value, "a number")
     try:
@@ -202,7 +202,7 @@ def _string(value: Any, path: str) -> str:
 
 
 def _bytes(value: Any, path: str) -> bytes:
-    if isinstance(value, bytes):  # CBOR has them as they are
+    if isinstance(value, bytes):  # CBOR has plain bytes
         return value
     if not isinstance(value, str):
         raise _misfit(path, value, "a string")
@@ -215,8 +215,8 @@ def _bytes(value: Any, path: str) -> bytes:
 def from_base64(text: str) -> bytes:
     """Decode a base64 text. Raises ``ValueError`` for any other text.
 
-    The library decodes 1 kB in 0.7 microseconds and 1 MB in 70; Python's own takes 8 and 6,000. It refuses texts with
-    last bits other than zero. Other programs write those: they are left to Python's.
+    The library decodes 1 kB in 0.7 microseconds and 1 MB in 70; Python's own takes 8 and 6,000. It refuses texts whose
+    last bits are not zero. Other programs write such texts, so they are left to Python's.
     """
     try:
         return pybase64.b64decode(text, validate=True)
@@ -236,7 +236,7 @@ _LEAVES: Final[dict[str, tuple[pa.DataType, Callable[[Any, str], Any]]]] = {
 
 
 def wired(node: JsonNode) -> pa.DataType:
-    """The type as Arrow's JSON reader reads it: bytes are still base64."""
+    """The type for Arrow's JSON reader, in which bytes are still base64."""
     if isinstance(node, Leaf):
         return pa.string() if node.kind == "base64" else node.arrow
     if isinstance(node, ListOf):
@@ -254,7 +254,7 @@ def _has_bytes(node: JsonNode) -> bool:
 
 
 def unwired(node: JsonNode, array: pa.Array) -> pa.Array:
-    """An array of type :func:`wired` as one of ``node``'s own type. Raises ``ValueError`` for what is not base64."""
+    """Convert an array of type :func:`wired` to ``node``'s own type. Raises ``ValueError`` for invalid base64."""
     if not _has_bytes(node):
         return array
     if isinstance(node, Leaf):
@@ -280,13 +280,12 @@ _SIMPLE: Final = {"number": Leaf("number"), "boolean": Leaf("boolean")}
 def parse_json_schema(schema_name: str, schema_data: bytes) -> JsonNode:
     """Return the type that ``schema_data`` declares; an empty schema declares nothing. Raises :class:`SchemaError`.
 
-    Only what is declared has a type of its own, so that a column's type never depends on the data: properties become
+    Only declared values have a type of their own, so that a column's type never depends on the data: properties become
     fields, ``integer`` int64 (uint64 when its ``maximum`` needs that), ``number`` double, a string with
     ``"contentEncoding": "base64"`` binary, arrays of one type lists, constants and ``enum`` the type of their values. A
     choice between a type and null is the type, since every value may be null. References within the schema are
-    followed. What remains open (no type, several types, an object without properties, recursion) is kept as JSON text,
-    and so is, in a field ``additionalProperties``, what an object has beyond its properties when the schema says by
-    that word that it may have more.
+    followed. Everything else (no type, several types, an object without properties, recursion) is kept as JSON text. If
+    the schema allows more properties by ``additionalProperties``, the field of this name has them as JSON text.
 
     >>> parse_json_schema("Point", b'{"properties": {"x": {"type": "number"}, "tags": {}}}').arrow
     StructType(struct<x: double, tags: string>)
@@ -307,14 +306,14 @@ def parse_json_schema(schema_name: str, schema_data: bytes) -> JsonNode:
 
 
 class _Builder:
-    """Turns schemas into types; counts what they expand to."""
+    """Turns schemas into types, and counts the columns that they expand to."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
         self._leaves = 0
 
     def build(self, schema: Any, above: tuple[str, ...], depth: int = 1) -> JsonNode:
-        """The type of ``schema``, which stands below the references ``above``."""
+        """Return the type of ``schema``, which is reached by the references ``above``."""
         if depth > MAX_NESTING:
             raise SchemaError(f"it nests deeper than {MAX_NESTING} levels")
         self._leaves += 1
@@ -367,7 +366,7 @@ class _Builder:
         return ListOf(element)
 
     def _one_of(self, choices: list[Any], above: tuple[str, ...], depth: int) -> JsonNode:
-        """The type that all choices but null agree on."""
+        """Return the common type of all choices except null."""
         left = [choice for choice in choices if not (isinstance(choice, dict) and _kind(choice) == "null")]
         kinds = {self.build(choice, above, depth + 1) for choice in left}
         if len(kinds) == 1:
@@ -375,7 +374,7 @@ class _Builder:
         return Leaf("number") if kinds and kinds <= {Leaf("number"), Leaf("integer")} else _ANY
 
     def _all_of(self, schema: dict[str, Any], above: tuple[str, ...], depth: int) -> JsonNode:
-        """The properties of all, if all are records; else what the only one is."""
+        """Return a record with the properties of all parts, if all are records; a single part keeps its type."""
         several = [part for part in schema["allOf"] if isinstance(part, dict)]
         if "properties" in schema:
             several.append({name: value for name, value in schema.items() if name != "allOf"})
@@ -405,7 +404,7 @@ class _Builder:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """Return the one type that a schema allows beside null, or an empty text."""
+    """Return the one type that a schema allows besides null, or an empty text."""
     declared = schema.get("type")
     if isinstance(declared, list):
         kinds = {kind for kind in declared if kind != "null"} or {"null"}
@@ -448,19 +447,19 @@ def _object(choice: Any) -> dict[str, Any]:
 
 
 _MOST_VALUES: Final = MAX_ELEMENTS // 4
-"""Values taken from one message: each becomes an object."""
+"""The maximum number of values in one message. Each becomes an object."""
 
 _FREE_VALUES: Final = MAX_ELEMENTS // 2
 _PER_BYTE: Final = 2
-"""Values that objects become, beyond the free ones, for each byte of the messages."""
+"""The number of objects' values that each byte of the messages allows, besides the free values."""
 
 _Messages = list[tuple[int, memoryview]]
 
 
 class Parser(NamedTuple):
-    """The reading of a message: ``parse`` returns its value, ``text`` the JSON text of an undeclared value; both raise
-    :class:`MisfitError`. ``items`` is at least the number of values in it, or more than the given number; ``objects``
-    is at least the number of its objects.
+    """Functions on a message: ``parse`` returns its value, ``text`` the JSON text of an undeclared value; both raise
+    :class:`MisfitError`. ``items`` returns at least the number of its values, or more than the given number;
+    ``objects`` returns at least the number of its objects.
     """
 
     parse: Callable[[bytes], Any]
@@ -472,9 +471,9 @@ class Parser(NamedTuple):
 def _messages_of(
     data: np.ndarray, starts: np.ndarray, ends: np.ndarray, node: JsonNode, parser: Parser, faults: Faults
 ) -> _Messages:
-    """The messages ``data[starts[i]:ends[i]]`` that become no more values than memory is taken for; others are faults.
+    """Return the messages ``data[starts[i]:ends[i]]`` whose values fit the memory limit; other messages are faults.
 
-    An object has a value for each field that its schema declares, however few are in the message.
+    An object has a value for each field that its schema declares, even if the message has only few of them.
     """
     views = [data[start:end].data for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     element = innermost(node)
@@ -495,7 +494,7 @@ def _messages_of(
 
 
 def _build_column(node: JsonNode, messages: _Messages, parser: Parser, faults: Faults) -> Piece:
-    """The indices of messages, and their values; what is wrong with one goes to ``faults``."""
+    """Return the indices of messages, and their values; faults of messages go to ``faults``."""
     values: dict[int, Any] = {}
     for index, message in messages:
         try:
@@ -518,7 +517,7 @@ def _value(node: JsonNode, message: bytes, parser: Parser) -> Any:
 def _joined(values: dict[int, Any], datatype: pa.DataType, faults: Faults) -> Piece:
     try:
         array = pa.array(values.values(), datatype)
-    except UnicodeEncodeError:  # half a pair of surrogates
+    except UnicodeEncodeError:  # a single surrogate
         for index, value in list(values.items()):
             try:
                 pa.array([value], datatype)
@@ -532,11 +531,11 @@ def _joined(values: dict[int, Any], datatype: pa.DataType, faults: Faults) -> Pi
 _OPEN: Final = b'{"m":'
 _CLOSE: Final = b"}\n"
 _FEW: Final = 64
-"""So many messages among which one is odd are parsed one by one."""
+"""At most this many messages are parsed one by one if one of them is odd."""
 
 
 class _SchemaDecoder(MessageDecoder):
-    """A decoder of messages that a JSON Schema describes, by a ``parser`` of single ones."""
+    """A decoder of messages that a JSON Schema describes, with a ``parser`` for single messages."""
 
     parser: ClassVar[Parser]
     nameless: ClassVar[str]
@@ -554,7 +553,7 @@ class _SchemaDecoder(MessageDecoder):
 
 
 def _has_infinity(array: pa.Array) -> bool:
-    """Return whether an infinite number is anywhere in it."""
+    """Return whether the array contains an infinite number, at any depth."""
     if pa.types.is_struct(array.type):
         return any(_has_infinity(array.field(index)) for index in range(array.type.num_fields))
     if pa.types.is_list(array.type):
@@ -599,7 +598,7 @@ def _loaded(text: str, **hooks: Any) -> Any:
 
 
 def _as_it_is(message: bytes) -> str:
-    """The text itself, if it is JSON: what stands there twice, or is large, stays as it is."""
+    """Return the text itself, if it is JSON. Duplicate keys and large numbers stay as written."""
     text = _text(message)
     _loaded(text)
     return text
@@ -618,7 +617,7 @@ class JsonDecoder(_SchemaDecoder):
 
     See :func:`parse_json_schema` for the types. A message is bad if a value is undeclared or of another type than
     declared, if a key occurs twice, if a number does not fit, or if it is not UTF-8. ``NaN`` and ``Infinity``, which
-    many write, are numbers.
+    many programs write, are numbers.
     """
 
     parser = Parser(_parse, _as_it_is, _count, _count_objects)
@@ -637,10 +636,10 @@ class JsonDecoder(_SchemaDecoder):
         return self._columnar(messages, faults) if messages else ()
 
     def _columnar(self, messages: _Messages, faults: Faults) -> Iterator[Piece]:
-        """Read ``messages``; halve them where something is odd."""
+        """Read ``messages``; if one is odd, read each half separately."""
         try:
             values = self._read([message for _, message in messages])
-        except ValueError:  # what Arrow complains of, and wrong base64
+        except ValueError:  # Arrow's errors, and wrong base64
             if len(messages) <= _FEW:
                 yield _build_column(self._node, messages, self.parser, faults)
                 return
@@ -651,10 +650,10 @@ class JsonDecoder(_SchemaDecoder):
         yield np.array([index for index, _ in messages]), values
 
     def _read(self, messages: list[memoryview]) -> pa.Array:
-        """Read all by Arrow's reader of JSON lines. Raises ``ValueError``.
+        """Read all messages with Arrow's reader of JSON lines. Raises ``ValueError``.
 
-        Each message is the one member of an object on a line of its own: as no text may contain a line end, each makes
-        at least one row, and when there are as many rows as messages each made exactly one.
+        Each message is the only member of an object on a separate line. As no text may contain a line end, each message
+        gives at least one row; if there are as many rows as messages, each gave exactly one.
         """
         lines = _OPEN + (_CLOSE + _OPEN).join(messages) + _CLOSE
         lines.decode("utf-8")
@@ -665,7 +664,7 @@ class JsonDecoder(_SchemaDecoder):
         column = table.column(0)
         array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if _has_infinity(array):
-            raise ValueError("a number may be too large")  # or it is written so: parsing tells which
+            raise ValueError("a number may be too large")  # or it is written as infinity: parsing decides
         return unwired(self._node, array)
 
 
@@ -673,7 +672,7 @@ _ARGUMENTS: Final = {24: 1, 25: 2, 26: 4, 27: 8}
 _INDEFINITE: Final = 31
 _MAP: Final = 5
 _READ_BY_TAG: Final = (0, 1, 4, 5, 30, 35, 36, 37, 52, 54, 100, 258, 260, 261, 1004, 43000)
-"""Tags of which the library makes objects of Python: dates, fractions, expressions, addresses."""
+"""Tags that the library turns into Python objects: dates, fractions, expressions, addresses."""
 
 _REFERENCES: Final = (25, 28, 29, 256)
 
@@ -736,7 +735,7 @@ def _maps_of_cbor(message: bytes) -> int:
 
 
 def _majors(message: bytes) -> Iterator[int]:
-    """The major types of its items, in order, as far as it is CBOR."""
+    """Yield the major types of a message's items, in order, as far as the message is CBOR."""
     place = 0
     while place < len(message):
         major, info = message[place] >> 5, message[place] & 31
@@ -750,8 +749,8 @@ class CborDecoder(_SchemaDecoder):
     """Decodes CBOR messages of a ``jsonschema`` schema, or of none.
 
     Types are those of :class:`JsonDecoder`: as declared by a JSON Schema, and JSON text for the rest, with bytes as
-    base64. By RFC 8949, section 6.1, a tag is ignored and its value is taken; big numbers count as numbers,
-    ``undefined`` as null. References to other places of the message cannot be read.
+    base64. As in RFC 8949, section 6.1, tags are ignored and their values are used; big numbers count as numbers,
+    ``undefined`` as null. References to other places in the message cannot be read.
     """
 
     parser = Parser(_parse_cbor, _text_cbor, _items_of_cbor, _maps_of_cbor)

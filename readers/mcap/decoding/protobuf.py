@@ -1,4 +1,4 @@
-"""Protobuf messages, by the descriptors that stand in the file: column by column, and one by one what is odd."""
+"""Protobuf messages, by the descriptors in the file: column by column, and odd messages one by one."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ FIXED: Final[dict[int, np.dtype[Any]]] = {
 
 
 _TILE: Final = 1 << 20
-"""Bytes of variable-width numbers that are read in one go: what is needed meanwhile is many times as large."""
+"""The bytes of variable-width numbers to read at once; intermediate arrays are many times as large."""
 
 _LONGEST: Final = 10
-"""Bytes of the longest number."""
+"""The bytes of the longest number."""
 
 
 class _Repeated(NamedTuple):
-    """The values of packed stretches, how many each has, and the indices of stretches that are malformed."""
+    """The values of packed stretches, the number of values in each, and the indices of malformed stretches."""
 
     values: np.ndarray
     counts: np.ndarray
@@ -59,7 +59,7 @@ class _Repeated(NamedTuple):
 
 
 def _read_numbers(data: np.ndarray, kind: int, first: np.ndarray) -> np.ndarray:
-    """Numbers of ``kind`` (``FieldDescriptor.TYPE_…``): at places, if their width is fixed, else from their bits."""
+    """Return numbers of ``kind`` (``FieldDescriptor.TYPE_…``). ``first`` has places if the width is fixed, or bits."""
     dtype = FIXED.get(kind)
     if dtype is not None:
         return pick(data, dtype.itemsize, first).view(dtype)
@@ -67,7 +67,7 @@ def _read_numbers(data: np.ndarray, kind: int, first: np.ndarray) -> np.ndarray:
 
 
 def _from_bits(kind: int, bits: np.ndarray) -> np.ndarray:
-    """Numbers from the bits (int64) of variable-width ones; what is too wide for a type is cut, as the format says."""
+    """Return numbers from the bits (int64) of variable-width numbers, cut to the type's width as the format demands."""
     match kind:
         case FieldDescriptor.TYPE_BOOL:
             truth: np.ndarray = bits != 0
@@ -121,7 +121,7 @@ def _unpack_tiles(payload: np.ndarray, kind: int, total: int) -> tuple[np.ndarra
 
 
 def _number_end(payload: np.ndarray, place: int) -> int:
-    """The first place from ``place`` on where a number ends; one does at the very end."""
+    """Return the first place from ``place`` on where a number ends; the payload's end is such a place."""
     if place >= len(payload):
         return len(payload)
     near = payload[place - 1 : place + _LONGEST] < 0x80
@@ -133,8 +133,8 @@ _TEXT: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 class _Columns:
-    """Builds arrays from one buffer. ``odd`` collects the owners of messages that are to be read in another way:
-    what is built for them is of no use.
+    """Builds arrays from one buffer. ``odd`` collects the owners of messages that must be read in another way; their
+    values here are invalid.
     """
 
     def __init__(self, data: np.ndarray) -> None:
@@ -187,7 +187,7 @@ class _Columns:
     def _nested(
         self, node: ProtoMessage, occurrences: Occurrences, places: Places, valid: np.ndarray | None
     ) -> pa.Array:
-        """Messages within messages, null where unset."""
+        """Return messages within messages, null if unset."""
         rows = len(places.place)
         if len(occurrences.rows) == rows:
             return self.messages(node, Places(occurrences.first, occurrences.last, places.owner))
@@ -205,7 +205,7 @@ class _Columns:
     def _values(
         self, field: ProtoField, occurrences: Occurrences, owner: np.ndarray, rows: int, valid: np.ndarray | None
     ) -> pa.Array:
-        """Numbers, texts and enum values in their rows, defaults elsewhere; ``owner`` has one entry a row."""
+        """Return numbers, texts and enum values in their rows, defaults elsewhere; ``owner`` has one entry per row."""
         dense = len(occurrences.rows) == rows
         if field.kind in _TEXT:
             lengths = occurrences.last - occurrences.first
@@ -270,13 +270,13 @@ class _Columns:
         return unpacked
 
     def _map(self, field: ProtoField, occurrences: Occurrences, places: Places) -> pa.Array:
-        """Maps, their entries by ascending key."""
+        """Return maps with entries by ascending key."""
         assert field.message is not None
         rows = len(places.place)
         if not len(occurrences.rows):
             return pa.nulls(rows, field.arrow.type)
         owner = places.owner[occurrences.rows]
-        # Whether an entry with more in it than key and value counts is for the library to say.
+        # The library decides whether an entry with more than key and value is valid.
         pairs = self.messages(field.message, Places(occurrences.first, occurrences.last, owner), otherwise="odd")
         keys = pairs.field(0)
         if pa.types.is_boolean(keys.type):
@@ -340,7 +340,7 @@ def _values(field: ProtoField, values: list[Any]) -> pa.Array:
 
 
 def _texts(values: list[Any]) -> list[Any]:
-    """Return texts. Raises ``UnicodeError`` for bytes: the library gives those for strings of proto2 beyond UTF-8."""
+    """Return texts. Raises ``UnicodeError`` for bytes, the library's result for proto2 strings that are not UTF-8."""
     if any(isinstance(value, bytes) for value in values):
         raise UnicodeError("a string is not UTF-8")
     return values
@@ -351,14 +351,14 @@ def _structs(kind: pa.DataType, children: list[pa.Array], valid: list[bool]) -> 
 
 
 def _repeated(field: ProtoField, several: list[Any]) -> pa.Array:
-    """Lists; an empty one is null."""
+    """Return lists; an empty list is null."""
     counts = np.fromiter(map(len, several), np.int64, len(several))
     values = _values(field, list(chain.from_iterable(several)))
     return lists(field.arrow.type, counts, values, counts > 0)
 
 
 def _map(field: ProtoField, maps: list[Any]) -> pa.Array:
-    """Maps, their entries by ascending key; an empty one is null."""
+    """Return maps with entries by ascending key; an empty map is null."""
     assert field.message is not None
     key, value = field.message.entries
     assert isinstance(key, ProtoField)
@@ -392,7 +392,7 @@ class ProtobufDecoder(MessageDecoder):
         super().__init__(schema_name, self._node.arrow)
 
     def projected(self, keeps: Callable[[str], bool]) -> ProtobufDecoder:
-        """The same for those of the message's own fields that are kept."""
+        """Return a decoder of only those of the message's own fields that are kept."""
         node = replace(self._node, entries=tuple(entry for entry in self._node.entries if keeps(entry.arrow.name)))
         return self._with(_node=node, datatype=node.arrow)
 
@@ -404,7 +404,7 @@ class ProtobufDecoder(MessageDecoder):
     def _columnar(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray, faults: Faults
     ) -> Iterator[Piece]:
-        """Decode the messages ``chosen`` by column; what is odd about some is left to the library."""
+        """Decode the messages ``chosen`` by column; odd messages are left to the library."""
         columns = _Columns(data)
         try:
             values = columns.messages(self._node, Places(starts[chosen], ends[chosen], chosen))
@@ -427,7 +427,7 @@ class ProtobufDecoder(MessageDecoder):
         yield chosen[good], values.filter(pa.array(good))
 
     def _one_by_one(self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> Iterator[Piece]:
-        """Decode by the library's message objects."""
+        """Decode messages with the library's message objects."""
         messages: dict[int, Any] = {}
         view = data.data
         for index, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""Finding the fields of many protobuf messages at once: the next field of every message, then the one after it."""
+"""Finds the fields of many protobuf messages at once: the first field of every message, then the second, and so on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....engine.limits import MAX_ELEMENTS
 from .protobuf_schema import ProtoField
 
 _MOST: Final = 10
-"""Bytes that a 64-bit number takes at most."""
+"""The maximum bytes of a 64-bit number."""
 
 
 class _Varints(NamedTuple):
@@ -25,7 +25,7 @@ class _Varints(NamedTuple):
 
 
 def _read_varints(data: np.ndarray, places: np.ndarray, ends: np.ndarray) -> _Varints:
-    """The number at each of ``places``, which may reach up to ``ends`` (all int64 of one length)."""
+    """Read the number at each of ``places``, which may extend to ``ends`` (both int64 of one length)."""
     good = places < ends
     first = data[places] if good.all() else data[np.where(good, places, 0)]
     values = (first & 0x7F).astype(np.uint64)
@@ -48,7 +48,7 @@ def _read_varints(data: np.ndarray, places: np.ndarray, ends: np.ndarray) -> _Va
 
 
 def split_varints(payload: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return all numbers of ``payload``, which has nothing else: values (uint64), and the ends of those too long."""
+    """Return all numbers of ``payload``, which has nothing else: values (uint64), and the ends of overlong numbers."""
     last = np.flatnonzero(payload < 0x80)
     if len(last) == len(payload):
         return payload.astype(np.uint64), last[:0]
@@ -78,7 +78,7 @@ _BYTES: Final = 2
 _FIXED32: Final = 5
 
 _FEW: Final = 40
-"""With fewer messages than this, fields are found one by one: an array operation costs more than it saves."""
+"""With fewer messages than this, fields are located one by one, as array operations cost more than they save."""
 
 _GROUPS: Final = (3, 4)
 _LAST_TAG: Final = (1 << 32) - 1
@@ -95,15 +95,15 @@ _WIRE: Final = {
     FieldDescriptor.TYPE_MESSAGE: _BYTES,
     FieldDescriptor.TYPE_GROUP: -1,
 }
-"""The wire type of one value by the kind of its field, a varint for others; -1 for groups, which are not read here."""
+"""The wire type of one value by the field's kind. Other kinds are varints. Groups (-1) are not read here."""
 
 
 class TooManyCellsError(Exception):
-    """A batch becomes more values than its bytes account for; half a batch may do."""
+    """A batch has too many values to decode at once; half a batch may work."""
 
 
 class Places(NamedTuple):
-    """Messages within a buffer: they start at ``place`` and stop at ``end``; ``owner`` is the outermost's index."""
+    """Messages in a buffer: they start at ``place`` and stop at ``end``; ``owner`` is the outermost message's index."""
 
     place: np.ndarray
     end: np.ndarray
@@ -111,10 +111,10 @@ class Places(NamedTuple):
 
 
 class Occurrences(NamedTuple):
-    """Occurrences of one field: the rows they are in, ascending and in the order of the wire.
+    """Occurrences of one field: their rows, ascending; in each row they are in the order of the wire.
 
-    ``first`` is the value (the bits of a uint64, as int64) of a number of variable width, else the place where the
-    value starts; ``last`` where it ends. ``packed`` marks stretches of many values.
+    For a number of variable width, ``first`` is the value (the bits of a uint64, as int64), else the place where the
+    value starts. ``last`` is where it ends. ``packed`` marks stretches of many values.
     """
 
     rows: np.ndarray
@@ -124,10 +124,10 @@ class Occurrences(NamedTuple):
 
 
 class Scan:
-    """One pass over messages. ``odd`` collects the owners of bytes that are not plainly readable; ``otherwise`` is the
-    form of fields unknown to the schema.
+    """One pass over messages. ``odd`` collects the owners of bytes that cannot be read here; ``otherwise`` is the form
+    of fields unknown to the schema.
 
-    Raises :class:`TooManyCellsError` for more fields than are read in one piece.
+    Raises :class:`TooManyCellsError` if there are too many fields to read at once.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Scan:
         self._singly(rows.tolist(), at.tolist())
 
     def take(self, number: int) -> Occurrences:
-        """All occurrences of a field."""
+        """Return all occurrences of a field."""
         pieces = self._pieces.get(number, [])
         if not pieces:
             none = np.empty(0, np.int64)
@@ -164,7 +164,7 @@ class Scan:
         return Occurrences(*(column[order] for column in merged))
 
     def _step(self, rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Read one field of each of ``rows``; return the rows with a further field, and its place."""
+        """Read one field in each of ``rows``; return the rows with a next field, and its place."""
         ends = self._places.end[rows]
         tags, after, good = _read_varints(self._data, at, ends)
         if not good.all():
@@ -233,7 +233,7 @@ class Scan:
         self._odd.append(self._places.owner[rows])
 
     def _singly(self, rows: list[int], at: list[int]) -> None:
-        """Read all that is left of ``rows``, one field after the other."""
+        """Read the rest of ``rows``, field by field."""
         for row, place in zip(rows, at, strict=True):
             single = _Single(self._data, self._form, place, int(self._places.end[row]))
             if single.odd:
@@ -243,7 +243,7 @@ class Scan:
 
 
 class _Single:
-    """Reads one message. Fields of one size that repeat are found together."""
+    """Reads one message. Repeated fields of equal size are located together."""
 
     def __init__(self, data: np.ndarray, form: Callable[[int], str], place: int, end: int) -> None:
         self.odd = False
@@ -277,14 +277,14 @@ class _Single:
                 raise TooManyCellsError
 
     def fields(self) -> Iterator[tuple[int, np.ndarray]]:
-        """For each tag (first, last) of all occurrences, as rows of two."""
+        """Yield each tag with an array of two rows: ``first`` and ``last`` of its occurrences."""
         for tag, pieces in self._pieces.items():
             pairs = np.concatenate([np.asarray(piece, np.int64).reshape(-1, 2) for piece in pieces])
             yield tag, np.ascontiguousarray(pairs.T)
 
 
 def _run_length(data: np.ndarray, start: int, first: int, last: int, end: int) -> int:
-    """Count the fields behind the one at ``start`` that have its tag and its length."""
+    """Count the fields after the one at ``start`` that have the same tag and length."""
     size, head = last - start, data[start:first]
     most, count, step = (end - last) // size, 0, 32
     while count < most:
@@ -313,7 +313,7 @@ def _varint(view: memoryview, place: int, end: int) -> tuple[int, int]:
 
 
 def _value(view: memoryview, wire: int, place: int, end: int) -> tuple[int, int]:
-    """Return ``first`` of :class:`Occurrences` of one value, and its end, or -1 if there is no value."""
+    """Return one value's ``first`` as in :class:`Occurrences`, and its end, or -1 if there is no value."""
     if wire == _VARINT:
         value, place = _varint(view, place, end)
         return value - (1 << 64) if value >> 63 else value, place

@@ -1,4 +1,4 @@
-"""A protobuf ``FileDescriptorSet`` to the tree of fields that a message becomes, and their Arrow types."""
+"""Converts a protobuf ``FileDescriptorSet`` to the tree of a message's fields and their Arrow types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ENUM_TYPE: Final = pa.struct([pa.field("name", pa.string()), pa.field("value", p
 
 @dataclass(frozen=True)
 class EnumNames:
-    """The values of an enum; of several names of one number the first declared counts."""
+    """The values of an enum; if a number has several names, the first declared one counts."""
 
     names: dict[int, str]
     closed: bool
@@ -51,10 +51,10 @@ class EnumNames:
 
 @dataclass(frozen=True)
 class ProtoField:
-    """One field. ``kind`` is the ``FieldDescriptor.TYPE_…``; ``present`` says that unset and default differ.
+    """One field. ``kind`` is the ``FieldDescriptor.TYPE_…``; ``present``: unset and default differ.
 
-    ``message`` is set for messages and groups, except where one contains itself: such a field is ``opaque``, its
-    values stay serialized. ``is_map`` marks repeated entries of a map; ``message`` then has the fields key and value.
+    ``message`` is set for messages and groups, unless one contains itself: such a field is ``opaque``, and its values
+    stay serialized. ``is_map`` marks repeated entries of a map; ``message`` then has the fields key and value.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ProtoField:
 
     @cached_property
     def arrow(self) -> pa.Field:
-        """The column that the field becomes."""
+        """The column for the field."""
         kind = self.element
         if self.is_map:
             assert self.message is not None
@@ -90,7 +90,7 @@ class ProtoField:
 
 @dataclass(frozen=True)
 class ProtoOneof:
-    """Fields of which at most one is set, in the order they are declared in."""
+    """Fields of which at most one is set, in the order of their declaration."""
 
     name: str
     members: tuple[ProtoField, ...]
@@ -103,7 +103,7 @@ class ProtoOneof:
 
 @dataclass(frozen=True)
 class ProtoMessage:
-    """A message type: its fields by ascending number; a oneof stands where its lowest number would."""
+    """A message type: its fields by ascending number; a oneof is at the place of its lowest number."""
 
     name: str
     entries: tuple[ProtoField | ProtoOneof, ...]
@@ -115,13 +115,13 @@ class ProtoMessage:
 
     @cached_property
     def fields(self) -> dict[int, ProtoField]:
-        """All fields, members of oneofs too, by number."""
+        """All fields, including members of oneofs, by number."""
         members = [entry.members if isinstance(entry, ProtoOneof) else (entry,) for entry in self.entries]
         return {field.number: field for some in members for field in some}
 
     @cached_property
     def leaves(self) -> int:
-        """The number of leaf columns that it becomes, at least 1."""
+        """The number of its leaf columns, at least 1."""
         return sum(1 if field.message is None else field.message.leaves for field in self.fields.values()) + 1
 
     @cached_property
@@ -132,7 +132,7 @@ class ProtoMessage:
 
 
 def parse_protobuf(schema_name: str, schema_data: bytes) -> tuple[ProtoMessage, type[Message]]:
-    """The type ``schema_name`` of a serialized ``FileDescriptorSet``, and a class that parses it.
+    """Return the type ``schema_name`` of a serialized ``FileDescriptorSet``, and a class that parses its messages.
 
     Imports of ``google/protobuf/…`` that the set lacks are taken from the library. Raises :class:`SchemaError`.
     """
@@ -147,7 +147,7 @@ def parse_protobuf(schema_name: str, schema_data: bytes) -> tuple[ProtoMessage, 
 
 
 def _pool(files: descriptor_pb2.FileDescriptorSet, schema_name: str) -> Descriptor:
-    """Put all files into a pool of their own, imports first."""
+    """Put all files into a separate pool, imports first, and return the descriptor of ``schema_name``."""
     waiting = {file.name: file for file in reversed(files.file)}
     pool, added, entered = descriptor_pool.DescriptorPool(), set[str](), set[str]()
     pending = list(waiting)
@@ -174,7 +174,7 @@ def _pool(files: descriptor_pb2.FileDescriptorSet, schema_name: str) -> Descript
 
 
 def _library_file(name: str) -> descriptor_pb2.FileDescriptorProto:
-    """A file of the library's own types."""
+    """Return a file of the library's own types."""
     if name.startswith("google/protobuf/") and name.endswith(".proto") and name.count("/") == 2:
         stem = name.removesuffix(".proto").rsplit("/", 1)[1]
         if stem.isidentifier():
@@ -190,7 +190,7 @@ def _library_file(name: str) -> descriptor_pb2.FileDescriptorProto:
 
 
 class _Builder:
-    """Turns descriptors into trees; counts what they expand to."""
+    """Turns descriptors into trees, and counts the columns that they expand to."""
 
     def __init__(self) -> None:
         self._open: list[str] = []
@@ -200,7 +200,7 @@ class _Builder:
         return self._message(descriptor)[0]
 
     def _message(self, descriptor: Descriptor) -> tuple[ProtoMessage, int]:
-        """The tree, and how many leaf columns it has. What contains no ancestor is built once."""
+        """Return the tree, and its number of leaf columns. Types that contain no ancestor are built once."""
         if descriptor.full_name in self._done:
             return self._done[descriptor.full_name]
         if len(self._open) >= MAX_NESTING:
@@ -230,7 +230,7 @@ class _Builder:
         return message, leaves
 
     def _field(self, field: Any) -> tuple[ProtoField, int, bool]:
-        """The field, its leaf columns, and whether it is free of references to the messages around it."""
+        """Return the field, its leaf columns, and whether it has no references to the messages around it."""
         message, leaves, whole, opaque, is_map = None, 1, True, False, False
         if field.message_type is not None:
             opaque = field.message_type.full_name in self._open
@@ -240,7 +240,7 @@ class _Builder:
                 whole = field.message_type.full_name in self._done
                 is_map = bool(field.message_type.GetOptions().map_entry)
                 if is_map:
-                    # An entry without key or value has their defaults: in a map nothing is unset.
+                    # An entry without key or value has the default instead: nothing in a map is unset.
                     pair = tuple(replace(entry, present=False) for entry in message.fields.values())
                     message = ProtoMessage(message.name, pair)
         enum = _enum_names(field.enum_type) if field.enum_type is not None else None

@@ -1,4 +1,4 @@
-"""ROS messages, of version 2 in CDR and of version 1, by the definition that stands in the file."""
+"""ROS messages, of ROS 2 in CDR and of ROS 1, by the definition in the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAGIC: Final = np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)
 
 
 class _Unpacked(NamedTuple):
-    """Messages in one buffer: ``data[starts[i]:ends[i]]`` is what message ``rows[i]`` (all int64) holds."""
+    """Messages in one buffer: ``data[starts[i]:ends[i]]`` is the content of message ``rows[i]`` (all int64)."""
 
     data: np.ndarray
     starts: np.ndarray
@@ -38,9 +38,9 @@ def _packed_rows(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.n
 
 
 def _unpack(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, faults: Faults) -> _Unpacked:
-    """Decompress the messages ``rows``; what is wrong with one goes to ``faults``.
+    """Decompress the messages ``rows``; their faults go to ``faults``.
 
-    All together take at most 256 MiB or a hundred times what they have compressed, whatever they declare.
+    Whatever sizes the messages declare, all together take at most 256 MiB or a hundred times their compressed size.
     """
     from zstandard import ZstdDecompressor, ZstdError, frame_content_size
 
@@ -80,7 +80,7 @@ _UNREADABLE: Final = -1
 class Ros2Decoder(MessageDecoder):
     """Decodes CDR messages of one type, by a ``ros2msg`` schema.
 
-    Messages that are compressed one by one are decompressed first.
+    Individually compressed messages are decompressed first.
     """
 
     def __init__(self, schema_name: str, schema_data: bytes) -> None:
@@ -110,7 +110,7 @@ class Ros2Decoder(MessageDecoder):
     def _read(
         self, data: np.ndarray, starts: np.ndarray, ends: np.ndarray, columnar: dict[int, str], faults: Faults
     ) -> Iterator[Piece]:
-        """Read messages; those whose label is in ``columnar`` by column."""
+        """Read messages; those with a label in ``columnar`` are read by column."""
         if self._node.fields and (label := _only_label(data, starts, ends)) is not None:
             every = np.arange(len(starts))
             yield from self._labelled(data, starts, ends, every, label, columnar, faults)
@@ -175,7 +175,7 @@ def _singly(
     faults: Faults,
     datatype: pa.DataType,
 ) -> Piece:
-    """Read the messages ``chosen``, one after the other."""
+    """Read the messages ``chosen`` one by one."""
     values: dict[int, Any] = {}
     for index in chosen.tolist():
         body = data[starts[index] : ends[index]].tobytes()
@@ -189,8 +189,8 @@ def _singly(
 
 
 def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) -> np.ndarray:
-    """Of a type without fields, messages have a byte and padding: with more, the definition is not theirs. Recorders
-    that do not find a definition leave an empty one.
+    """For a type without fields, reject messages longer than a byte and padding: their definition is wrong.
+    Recorders that do not find a definition write an empty one.
     """
     labels = labels.astype(np.int64)
     for index in np.flatnonzero((labels != _UNREADABLE) & (lengths > 2 * _HEADER)).tolist():
@@ -200,7 +200,7 @@ def _without_content(labels: np.ndarray, lengths: np.ndarray, faults: Faults) ->
 
 
 def _only_label(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> int | None:
-    """The label of the encoding of all messages, where all have the same header, of an encoding we read; else None."""
+    """Return the encoding label of all messages if they share one header with a supported encoding, else None."""
     if not len(starts) or int((ends - starts).min()) < _HEADER:
         return None
     headers = pick(data, _HEADER, starts).view(np.uint32)
@@ -209,7 +209,7 @@ def _only_label(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> int |
 
 
 def _labels(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, faults: Faults) -> np.ndarray:
-    """Return the label of each message's encoding, from its header; :data:`_UNREADABLE` for any that we don't read."""
+    """Return the encoding label in each message's header; :data:`_UNREADABLE` for unsupported encodings."""
     headed = ends - starts >= _HEADER
     labels = np.full(len(starts), _UNREADABLE, np.int64)
     rows = np.flatnonzero(headed)

@@ -1,4 +1,4 @@
-"""ROS definitions: their text in its parts, with what ROS adds to services and actions, and the types they define."""
+"""ROS definitions: the parts of their text, the types that they define, and ROS's additions to services and actions."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def short(name: str) -> str:
 
 
 def _read_sections(schema_name: str, schema_data: bytes) -> tuple[list[RosDefinition], dict[str, list[RosDefinition]]]:
-    """The text's own definition, and those of the types that it uses, by short name.
+    """Return the text's own definition, and the definitions of the types that it uses by short name.
 
-    Each is a list of parts: one of a message, two of a service, three of an action, which ``---`` separates. Raises
-    :class:`SchemaError`.
+    Each definition is a list of parts, which ``---`` separates: one for a message, two for a service, three for an
+    action. Raises :class:`SchemaError`.
     """
     if len(schema_data) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"the definition of {schema_name} has {len(schema_data):,} bytes, too many")
@@ -118,8 +118,9 @@ KNOWN: Final = {
 
 
 def _base_of(name: str, parts: int) -> str:
-    """Return the service or action, of so many parts, of the message type ``name``. Raises :class:`SchemaError` if the
-    name has none.
+    """Return the service (2 parts) or action (3 parts) that the message type ``name`` belongs to.
+
+    Raises :class:`SchemaError` if it belongs to none.
 
     >>> _base_of("nav/ComputePath_SendGoal_Event", 3), _base_of("std_srvs/SetBoolRequest", 2)
     ('nav/ComputePath', 'std_srvs/SetBool')
@@ -135,7 +136,7 @@ def _base_of(name: str, parts: int) -> str:
 
 
 def _messages_of(base: str, parts: list[RosDefinition]) -> dict[str, RosDefinition]:
-    """The message types of the service or action ``base`` by name."""
+    """Return the message types of the service or action ``base``, by name."""
     if len(parts) == 2:
         own = {f"{base}{suffix}": part for suffix, part in zip(_SERVICE, parts, strict=True)}
         ros1 = {f"{base}{suffix}": part for suffix, part in zip(_ROS1_SERVICE, parts, strict=True)}
@@ -148,7 +149,7 @@ def _messages_of(base: str, parts: list[RosDefinition]) -> dict[str, RosDefiniti
 
 
 def generated_around(base: str) -> dict[str, Fields]:
-    """The fields of the messages that carry the parts of the action ``base``, by suffix of the name."""
+    """Return the fields of the messages that carry the action ``base``'s parts, by the suffix of their names."""
     goal_id = ("goal_id", "unique_identifier_msgs/UUID", None)
     return {
         "_FeedbackMessage": [goal_id, ("feedback", f"{base}_Feedback", None)],
@@ -160,7 +161,7 @@ def generated_around(base: str) -> dict[str, Fields]:
 
 
 def event_of(base: str) -> Fields:
-    """Return the fields of the event message of the service ``base``."""
+    """Return the fields of the service ``base``'s event message."""
     return [
         ("info", "service_msgs/ServiceEventInfo", None),
         ("request", f"{base}_Request", "[<=1]"),
@@ -179,12 +180,12 @@ def _named(definitions: dict[str, RosDefinition]) -> dict[str, RosDefinition]:
 
 
 LARGEST: Final = MAX_CHUNK_UNCOMPRESSED
-"""Bytes that no message can have: a fixed-size type past it is refused."""
+"""The maximum bytes of a message; larger fixed-size types are refused."""
 
 
 class Dialect(NamedTuple):
-    """The meaning of names of types. With ``filled``, a message without fields takes one byte, and constants alone are
-    an enum; else it takes nothing.
+    """The meaning of type names. With ``filled``, a message without fields takes one byte, and a definition with only
+    constants is an enum; otherwise, both take no bytes.
     """
 
     primitives: dict[str, Primitive]
@@ -203,7 +204,7 @@ ROS2: Final = Dialect(
     filled=True,
 )
 ROS1: Final = Dialect(
-    # Historical names: genmsg maps them to these.
+    # Historical names, which genmsg maps to these types.
     {**PRIMITIVES, "char": PRIMITIVES["uint8"], "byte": PRIMITIVES["int8"]},
     {
         "time": MessageType("time", (("sec", PRIMITIVES["uint32"]), ("nanosec", PRIMITIVES["uint32"]))),
@@ -216,9 +217,9 @@ ROS1: Final = Dialect(
 def parse_ros(schema_name: str, schema_data: bytes, dialect: Dialect) -> MessageType:
     """Return the type that ``schema_data`` defines for ``schema_name``. Raises :class:`SchemaError`.
 
-    Names resolve as ROS 1 and ROS 2 write them: ``std_msgs/Header``, ``std_msgs/msg/Header``, ``Header``, and a bare
-    name means the package it is used in. Constants, defaults and bounds are understood and dropped. The text may be
-    that of a service or action, when the name says which of its messages is meant: ``example/srv/Add_Event``.
+    Names resolve as in ROS 1 and ROS 2: ``std_msgs/Header``, ``std_msgs/msg/Header``, ``Header``. A bare name is
+    searched in the package that uses it. Constants, defaults and bounds are parsed and dropped. The text may define a
+    service or action if the name selects one of its messages: ``example/srv/Add_Event``.
 
     >>> parse_ros("my/msg/Point", b"float64 x 0.5  # metres\\nuint8 UNSET=0x0", ROS2).arrow
     StructType(struct<x: double>)
@@ -236,7 +237,7 @@ def parse_ros(schema_name: str, schema_data: bytes, dialect: Dialect) -> Message
     if len(main) > 1:
         _check_parts(name, main)
         definitions |= _messages_of(_base_of(name, len(main)), main)
-    # The text's own definition may stand below a line that names it, like the others.
+    # The text's own definition may follow a line that names it, like the other definitions.
     if len(main) > 1 or not (top.fields or top.constants):
         top = definitions.get(name, top)
         if len(main) > 1 and top is main[0]:
@@ -252,14 +253,14 @@ def _check_parts(name: str, parts: list[RosDefinition]) -> None:
 
 
 def known(name: str) -> MessageType:
-    """One of the types that every service or action uses."""
+    """Return one of the types that every service or action uses."""
     node = _Resolver(KNOWN, ROS2).resolve(KNOWN[name]).node
     assert isinstance(node, MessageType)
     return node
 
 
 class Built(NamedTuple):
-    """A type, the number of the leaf columns that it becomes, and how deep it nests."""
+    """A type, the number of its leaf columns, and its nesting depth."""
 
     node: Node
     leaves: int = 1
@@ -267,7 +268,7 @@ class Built(NamedTuple):
 
 
 class TypeBuilder:
-    """Builds types by name, each once, within limits of what they expand to."""
+    """Builds types by name, each once, and limits the columns that they expand to."""
 
     def __init__(self) -> None:
         self._done: dict[str, Built] = {}
@@ -293,7 +294,7 @@ class TypeBuilder:
 def struct_of(
     name: str, members: Iterable[tuple[str, Built]], *, base: Built | None = None, filled: bool = True
 ) -> Built:
-    """Return the message type of the fields of ``base`` and these. Raises :class:`SchemaError` for too many."""
+    """Return the message type with the fields of ``base`` and ``members``. Raises :class:`SchemaError` if too many."""
     fields: list[tuple[str, Node]] = []
     leaves = depth = 0
     if base is not None and isinstance(base.node, MessageType):
@@ -351,7 +352,7 @@ class _Resolver:
         return [*keys, *same] if len(same) == 1 else keys
 
     def _without_fields(self, definition: RosDefinition) -> Node:
-        """Constants alone, all of one type, are the enum idiom: the value is the one byte an empty message has."""
+        """A definition with only constants of one type is an enum: its value is the one byte of an empty message."""
         kinds = set(definition.constants)
         if not self._dialect.filled or len(kinds) != 1 or not kinds <= PRIMITIVES.keys():
             return MessageType(definition.name, (), self._dialect.filled)
@@ -376,7 +377,7 @@ def _with_array(built: Built, array: str | None, where: str) -> Built:
 
 
 def fixed_array(node: Node, length: int, where: str) -> SequenceType:
-    """An array of exactly ``length`` elements; raises :class:`SchemaError` when no message can hold one."""
+    """Return an array of exactly ``length`` elements. Raises :class:`SchemaError` if no message can hold it."""
     if not 0 < length < LARGEST:
         raise SchemaError(f"{where}: an array of {length} elements is impossible")
     sequence = SequenceType(node, length)

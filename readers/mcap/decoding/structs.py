@@ -1,7 +1,7 @@
 """Structs as messages in the encoding of their schema: CDR, ROS 1, protobuf and JSON.
 
-The types are those by which messages are decoded, so that a struct that was read is written by the same definition. A
-struct that does not fit its definition has no message here.
+The types are the same as for decoding, so that a struct that was read can be written by the same definition. A struct
+that does not fit its definition gives no message.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ StructEncoder = Callable[[pa.StructArray], list[bytes | None]]
 """Encodes structs, one message for each; None for a struct that does not fit the definition."""
 
 _Put = Callable[[bytearray, int], None]
-"""Appends the value of a row."""
+"""Appends a row's value."""
 
 
 class _MisfitError(ValueError):
-    """A value that the definition has no place for."""
+    """A value that does not fit the definition."""
 
 
 def struct_encoder(
@@ -112,7 +112,7 @@ def _ros_messages(node: MessageType, wire: Wire, structs: pa.StructArray) -> lis
 
 
 def _typed(structs: pa.StructArray, kind: pa.DataType) -> pa.StructArray:
-    """Return structs as of a type. Raises ``ArrowException`` if they have other fields or values."""
+    """Return structs as a type. Raises ``ArrowException`` if their fields or values do not fit it."""
     if structs.type == kind:
         return structs
     if not _is_within(structs.type, kind):
@@ -121,7 +121,7 @@ def _typed(structs: pa.StructArray, kind: pa.DataType) -> pa.StructArray:
 
 
 def _is_within(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether all fields of a type are in another."""
+    """Return whether the type ``wanted`` has all fields of ``kind``."""
     if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
         names = {field.name: field.type for field in wanted}
         return all(field.name in names and _is_within(field.type, names[field.name]) for field in kind)
@@ -131,7 +131,7 @@ def _is_within(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _put(node: Node, values: pa.Array, wire: Wire) -> _Put:
-    """Return the writer of one type; values are aligned from the start of what is written."""
+    """Return the writer of one type; values are aligned from the start of the output."""
     if isinstance(node, MessageType):
         return _put_message(node, values, wire)
     if isinstance(node, Text):
@@ -172,7 +172,7 @@ def _put_text(node: Text, values: pa.StringArray, wire: Wire) -> _Put:
         text = texts[row]
         if text is None:
             raise _MisfitError
-        # ROS 2 has each UTF-16 unit of a wstring in four bytes.
+        # ROS 2 writes each UTF-16 unit of a wstring in four bytes.
         units = np.frombuffer(text.encode("utf-16-le"), "<u2").astype("<u4") if node.wide else None
         data = text.encode() + end if units is None else units.tobytes()
         out += bytes(-len(out) % align)
@@ -219,7 +219,7 @@ def _put_numbers(node: Primitive, values: pa.Array, wire: Wire) -> Callable[[byt
 
 
 def _wired(node: Primitive, values: pa.Array) -> memoryview:
-    """Return the bytes of numbers on the wire; 0 for null. Raises ``ArrowInvalid`` for numbers that do not fit."""
+    """Return numbers as bytes on the wire; null gives 0. Raises ``ArrowInvalid`` for numbers that do not fit."""
     filled = pc.fill_null(values, False if node.is_bool else 0)
     numbers = (filled.cast(pa.uint8()) if node.is_bool else filled).to_numpy()
     wired = numbers.astype(node.wire["<"], copy=False)
@@ -252,7 +252,7 @@ def _protobuf(name: str, data: bytes) -> StructEncoder:
 
 
 def _fill(message: Message, node: ProtoMessage, value: Mapping[str, Any]) -> None:
-    """Set the fields of a message that are not null. Raises what the library raises, and :class:`_MisfitError`."""
+    """Set the fields of a message that are not null. Raises the library's errors and :class:`_MisfitError`."""
     if not value.keys() <= {entry.name for entry in node.entries}:
         raise _MisfitError
     for entry in node.entries:
@@ -326,7 +326,7 @@ def _json(name: str, data: bytes) -> StructEncoder:
 
 
 def _json_value(node: JsonNode, value: Any) -> Any:
-    """Return a value as JSON has it; members that are null are left out."""
+    """Return a value in JSON's form, without null members."""
     if value is None:
         return None
     if isinstance(node, Leaf):
@@ -350,4 +350,4 @@ _ENCODERS: Final[Mapping[tuple[str, str], Callable[[str, bytes], StructEncoder]]
     ("", "protobuf"): _protobuf,
     ("json", "jsonschema"): _json,
 }
-"""By the encoding of messages and of their schema. Messages of a protobuf schema are read whatever they are called."""
+"""By the encodings of messages and schema. Messages of a protobuf schema are read whatever their encoding is called."""
