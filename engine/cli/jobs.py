@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Input:
     """One recording to convert. ``name`` is its path without suffix below the folder it was found in.
 
-    ``episode``: which one of the dataset ``path``, a folder of many.
+    ``episode``: the episode's number or id, if ``path`` is a dataset of several.
     """
 
     path: Location
@@ -50,7 +50,7 @@ class ConversionJob:
     """One conversion: ``source`` becomes the RRD or MCAP ``destination``; ``name`` is the default id of its recording.
 
     ``into_folder``: the destination is in the given folder, which is created if missing.
-    ``episode``: which one of a folder of many.
+    ``episode``: the episode's number or id, if ``source`` is a dataset of several.
     """
 
     source: Location
@@ -82,7 +82,7 @@ def plan_jobs(arguments: Iterable[str], output: str, kind: str | None = None) ->
 def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
     """The inputs of the file ``output``, each once; ``name`` is the id of inputs without one.
 
-    Raises ``UsageError`` if that is a folder, or one of them.
+    Raises ``UsageError`` if ``output`` is a folder, or one of the inputs.
     """
     target = reading_location(output)
     if is_folder(output):
@@ -116,7 +116,7 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool, kind: str | None = 
 
 
 def distinct_inputs(arguments: Iterable[str]) -> list[Input]:
-    """The recordings of arguments, each once; warns of those that are named again."""
+    """The recordings of arguments, each once; warns of repeated ones."""
     by_key: dict[tuple[Location, int | str | None], Input] = {}
     again: list[Input] = []
     for item in (item for argument in arguments for item in find_inputs(argument)):
@@ -181,7 +181,7 @@ def _inputs(match: FoundInput) -> Iterator[Input]:
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
-    """The episodes of a dataset; the dataset itself if it is one recording, or its reader is to say why it fails."""
+    """The episodes of a dataset; the dataset itself if it is one recording, or unreadable (its conversion says why)."""
     itself = Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
     if not row.has_episodes:
         yield itself
@@ -276,7 +276,7 @@ def write_mcap_of(
 
 
 def check_mcap_options(destination: Location, options: ConvertOptions, *, merges: bool = False) -> None:
-    """Raise ``UsageError`` for options that an MCAP has no use for, or an RRD."""
+    """Raise ``UsageError`` for options that do not apply to the output's format."""
     if not is_mcap(destination):
         if options.unsorted or options.compression is not None:
             raise UsageError("--unsorted and --compression are for MCAPs", path=str(destination))
@@ -322,7 +322,7 @@ def joined_stores(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Sto
 
 
 def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
-    """The stores with the chunks of recordings laid out anew, if the options say so: it collects them here."""
+    """The stores; if the options say so, the chunks of recordings are collected here and laid out anew."""
     profile = profile_of(options.optimize)
     if profile is None:
         return stores
@@ -341,7 +341,7 @@ def _opened(job: ConversionJob, options: ConvertOptions) -> Stores:
 def names_without_match(job: ConversionJob, options: ConvertOptions) -> list[str] | None:
     """Return the entities of an input if the options choose none of its entities or topics.
 
-    None if some match, or if the index of the input does not tell.
+    None if some match, or if the index of the input does not list them.
     """
     from ..stream import compile_plan, known_entities, sink_of
 
@@ -397,7 +397,7 @@ def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) 
 
 
 def job_facts(job: ConversionJob, result: RunReport | None, error: Exception | None = None) -> dict[str, Any]:
-    """The end of a job as JSON data; without a result and an error, an earlier run had done it."""
+    """The outcome of a job as JSON data; without a result or an error, an earlier run had done the job."""
     outcome = "failed" if error is not None else "done before" if result is None else "converted"
     facts = {"source": as_given(str(job.source)), "destination": as_given(str(job.destination)), "outcome": outcome}
     if job.episode is not None:

@@ -205,7 +205,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warni
 PROFILES = click.Choice(["object-store", "live", "none"])
 
 LOG_TIME: Final = "log_time"
-"""The timeline of ``--start`` and ``--end`` that name none; an MCAP's ``message_log_time`` is meant by it, too."""
+"""The default timeline of ``--start`` and ``--end``; it also means an MCAP's ``message_log_time``."""
 
 TIMES = together(
     click.option(
@@ -290,7 +290,7 @@ def complete_places(command: click.Command) -> None:
 
 @add_completion_class
 class _BashCompletion(BashComplete):
-    """Click's, which also completes the value of ``--option=value``: three words in bash."""
+    """Click's completion, and that of the value in ``--option=value``: three words in bash."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -299,7 +299,7 @@ class _BashCompletion(BashComplete):
 
 @add_completion_class
 class _ZshCompletion(ZshComplete):
-    """Click's, which also completes the value of ``--option=value``: one word in zsh."""
+    """Click's completion, and that of the value in ``--option=value``: one word in zsh."""
 
     source_template = ZshComplete.source_template.replace(
         "() {\n", "() {\n    [[ $PREFIX == --*=* ]] && compset -P 1 '*='\n", 1
@@ -308,7 +308,7 @@ class _ZshCompletion(ZshComplete):
 
 @add_completion_class
 class _FishCompletion(FishComplete):
-    """Click's, which also completes ``--option=value``, ``~`` and variables, and keeps commas in descriptions."""
+    """Click's completion, and that of ``--option=value``, ``~`` and variables; it keeps commas in descriptions."""
 
     source_template = """\
 function %(complete_func)s
