@@ -233,7 +233,7 @@ class Diagnosis:
     rows: int
 
     def __bool__(self) -> bool:
-        """Return whether nothing was found."""
+        """Return whether there are no findings."""
         return not self.findings
 
     def __len__(self) -> int:
