@@ -115,9 +115,15 @@ def frame_times(start: int, end: int, fps: int | Fraction) -> Ticks:
 def align(times: Ticks, frames: Ticks, alignment: Alignment) -> Aligned:
     """Align samples to frames.
 
-    Parameters ---------- times The times of the samples, in the order in which they were recorded. They need not be
-    sorted; of samples with the same time, the last one counts. frames The times of the frames, sorted. alignment The
-    rule.
+    Parameters
+    ----------
+    times
+        The times of the samples, in the order in which they were recorded. They need not be sorted; of samples with the
+        same time, the last one counts.
+    frames
+        The times of the frames, sorted.
+    alignment
+        The rule.
     """
     order = np.argsort(times, kind="stable")
     stamps = times[order] + alignment.offset

@@ -388,7 +388,7 @@ class _Pictures:
         return self._shape or (0, 0, 3)
 
     def get(self, index: int) -> bytes:
-        """Return an image. Raises ``ReadError`` if its size is another."""
+        """Return an image. Raises ``ReadError`` if it has another size."""
         raw, given = self._source.picture(self._places, index)
         data = raw if given is None else png_of(raw, given, self._source.name)
         data, height, width = rgb_picture(data, self._source.name)
@@ -418,7 +418,7 @@ class _Pictures:
         return VideoPart(0, len(indexes), counts.statistics())
 
     def _counted(self, indexes: Any, counts: PixelCounts) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the pixels of frames; count pixels of the frames that LeRobot samples."""
+        """Yield the pixels of frames; count those that LeRobot samples."""
         sampled, step = set(sampled_frames(len(indexes))), pixel_step(*self.shape[:2])
         for place, data in enumerate(self.of(indexes)):
             image = pixels(data, self._source.name)
@@ -427,7 +427,7 @@ class _Pictures:
             yield image
 
     def statistics(self, indexes: Any) -> Statistics:
-        """Return the statistics of all pixels of the frames that LeRobot samples."""
+        """Return the statistics of the pixels that LeRobot samples."""
         counts, step = PixelCounts(), pixel_step(*self.shape[:2])
         for data in self.of(np.asarray(indexes)[sampled_frames(len(indexes))]):
             counts.add(pixels(data, self._source.name)[::step, ::step])
