@@ -174,7 +174,7 @@ class NoSpaceError(WriteError):
 
 
 class UnfitRowsError(WriteError, ValueError):
-    """Rows have other columns or types than their table, or nulls where it has none; none were written."""
+    """Rows have other columns or types than their table, or nulls in columns without nulls; no row was written."""
 
     code = "chunkmill.unfit_rows"
     number = "CM203"
@@ -267,8 +267,8 @@ class SelectorError(ChunkmillError, RuntimeError, ValueError):
 class LensError(ChunkmillError, RuntimeError, ValueError):
     """A lens could not be applied to a chunk.
 
-    ``entity_path``, ``component`` (the lens's input), ``selector`` (its text) and ``chunk_id`` say where, as far as
-    the error has one such place.
+    ``entity_path``, ``component`` (the lens's input), ``selector`` (its text) and ``chunk_id`` give the place, if the
+    error has a single one.
     """
 
     code = "chunkmill.lens"

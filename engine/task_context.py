@@ -83,7 +83,7 @@ class TaskContext:
             _thread.context = before
 
     def hold(self, thing: object, close: Callable[[], None]) -> None:
-        """Call ``close`` at the end, unless ``thing`` was let go before."""
+        """Call ``close`` at the end, unless :meth:`let_go` was called for ``thing``."""
         self._held[id(thing)] = close
 
     def let_go(self, thing: object) -> None:

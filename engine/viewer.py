@@ -208,7 +208,7 @@ class ViewerClient:
         detach_process
             Whether the viewer outlives this process and the client. By default it does so only if it has a window.
         executable_name
-            The program, searched on ``PATH`` and beside this Python.
+            The program, searched on ``PATH`` and next to this Python.
         executable_path
             The path of the program, instead of a search.
 
@@ -394,7 +394,7 @@ def _viewer_client() -> Any:
 
 
 def _wait_for_silence(url: str, timeout: float) -> None:
-    """Return when nobody listens at ``url`` any more."""
+    """Return when no process listens at ``url`` any more."""
     parts = urlsplit(url)
     end = time.monotonic() + timeout
     while time.monotonic() < end:

@@ -457,7 +457,7 @@ class Chunk:
         chunk._made = made
         return chunk
 
-    # --- what is in it
+    # --- contents
 
     @property
     def header(self) -> ChunkHeader:

@@ -11,7 +11,7 @@ dates in milliseconds                            dates in days
 unions                                          struct: the ``type`` of each value, and a field for each type
 structs without fields                          bool, true
 dictionaries, run-end encoded values, views     their plain values
-what is null throughout                         bool, null
+values of the null type                         bool, null
 all else                                        the same
 ==============================================  ==================================================================
 

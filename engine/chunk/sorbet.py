@@ -1,7 +1,7 @@
 """Chunks as Arrow record batches with Rerun's schema metadata ("sorbet", version 0.1.3).
 
-Batches of older versions are brought up to this one before they are read as chunks. The steps and what they rename
-follow the format's own history; a batch of this version or a newer one is returned as it is.
+Batches of older versions are brought up to this one before they are read as chunks. The steps and their renames follow
+the format's own history; a batch of this version or a newer one is returned as it is.
 """
 
 from __future__ import annotations

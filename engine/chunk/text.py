@@ -306,7 +306,7 @@ def _half(value: Any) -> str:
     if not math.isfinite(number):
         return _not_finite(number)
     shortest = Decimal(np.format_float_positional(np.float32(number), unique=True, trim="-"))
-    return format(Decimal(number).quantize(shortest, ROUND_HALF_UP), "f")  # a tie goes up here, and to even elsewhere
+    return format(Decimal(number).quantize(shortest, ROUND_HALF_UP), "f")  # ties round up here, and to even elsewhere
 
 
 def _float(value: Any) -> str:

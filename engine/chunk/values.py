@@ -498,7 +498,7 @@ def polars_of(table: pa.Table) -> polars.DataFrame:
 
 
 def _check_installed(library: str) -> None:
-    """Raise ``MissingExtraError`` where a library is missing."""
+    """Raise ``MissingExtraError`` if a library is missing."""
     try:
         import_module(library)
     except ImportError as error:

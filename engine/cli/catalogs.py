@@ -1,6 +1,6 @@
 """The commands of catalogs: ``catalog``, ``register``, ``unregister``, ``sql``, ``find``, ``samples``; their display.
 
-As in ``commands``, click alone is imported. A JVM is started only where ``register --executor spark`` asks for it.
+As in ``commands``, click alone is imported. A JVM is started only for ``register --executor spark``.
 """
 
 from __future__ import annotations
@@ -532,7 +532,7 @@ def samples(
 
 
 def _show_samples(dataset: str, spec: SampleSpec, job: TrainingJob, epoch: int, limit: int, *, as_json: bool) -> None:
-    """Print what a job has: its samples and their order, its fields, and the first samples of an epoch."""
+    """Print the content of a job: its samples and their order, its fields, and the first samples of an epoch."""
     import pyarrow as pa
 
     from ..chunk import json_of
@@ -615,7 +615,7 @@ def _ratio(value: Any) -> str:
 
 
 def place_at(store: str, dataset: str | None) -> Location:
-    """The place of a store: the given one, or that of the given dataset of the catalog.
+    """The place of a store, or of the given dataset of a catalog.
 
     Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a missing dataset.
     """
@@ -707,7 +707,7 @@ def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: st
 def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the files that paths and patterns name, and the folders and prefixes, all as URLs or absolute paths.
 
-    Raises ``UsageError`` if nothing is named, ``SourceMissingError`` for what is not there.
+    Raises ``UsageError`` if nothing is named, ``SourceMissingError`` for a missing file.
     """
     from glob import has_magic
 

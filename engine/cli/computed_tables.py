@@ -1,6 +1,6 @@
 """``chunkmill tables``: plan and fill computed columns, refresh views, list failures; ``chunkmill label``: add labels.
 
-As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
+As in ``commands``, click alone is imported. A JVM is started only if ``backfill`` or ``refresh`` runs on Spark.
 """
 
 from __future__ import annotations

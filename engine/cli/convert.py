@@ -264,7 +264,7 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
 
 
 def _code_of(file: Path | None, name: str) -> list[str]:
-    """The name of a pipeline, and digests of the Python files beside its own, as it may use any of them."""
+    """The name of a pipeline, and digests of the Python files next to its file, as it may use any of them."""
     files = [] if file is None else sorted(file.parent.glob("*.py"))
     return [name, *(f"{f.name}:{hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files)]
 
@@ -280,8 +280,8 @@ def convert_all(
 
     ``jobs`` are planned if they are not given. With a ``kind`` the output is a folder of files of this format.
 
-    Raises ``UsageError`` if the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
-    is one of usage).
+    Raises ``UsageError`` if the call is wrong; leaves with exit code 1 if an input failed (2 if all failures are wrong
+    usage).
     """
     began, started = time.time(), time.perf_counter()
     arguments = list(arguments)
@@ -420,7 +420,7 @@ def _convert_one(
 
 
 def convert_to_parquet(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
-    """Write the recordings of all inputs as one folder of Parquet files; those of one id are joined.
+    """Write the recordings of all inputs as one folder of Parquet files; those with the same id are joined.
 
     Raises ``ChunkmillError``; then nothing is written.
     """

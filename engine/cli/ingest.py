@@ -375,7 +375,7 @@ def run_ingest(
 ) -> None:
     """Run an ingestion until its end or a signal; check all arguments before anything is created.
 
-    With ``once``, leaves with exit code 1 where files went into quarantine.
+    With ``once``, leaves with exit code 1 if files went into quarantine.
     """
     _check(once=once, every=every, into=into, dataset=dataset, rrds=rrds, as_json=as_json)
     executor, why = choice(

@@ -52,7 +52,7 @@ def wide_console(*, stderr: bool = False) -> Console:
 
 
 def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout without its empty columns; the first of the others may be folded."""
+    """Print a table on stdout without its empty columns; the first shown column may be folded."""
     console = wide_console()
     widths = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(columns))]
     shown = [at for at, width in enumerate(widths) if width]

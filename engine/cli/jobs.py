@@ -247,7 +247,7 @@ def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressL
 def write_mcap_of(
     stores: Stores, destination: Location, source: str, options: ConvertOptions, progress: ProgressListener | None
 ) -> RunReport:
-    """Write the one recording among stores as an MCAP. Raises ``UsageError`` for several.
+    """Write the only recording among stores as an MCAP. Raises ``UsageError`` for several.
 
     An MCAP holds no blueprint.
     """
@@ -298,7 +298,7 @@ def stores_of(job: ConversionJob, options: ConvertOptions) -> Stores:
 
 
 def stores_by_id(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stores:
-    """The stores of several inputs: those of one kind and id are joined, in the order of the inputs."""
+    """The stores of several inputs: those of the same kind and id are joined, in the order of the inputs."""
     from ..stream import LazyChunkStream
 
     streams: dict[StoreEntry, list[LazyChunkStream]] = {}
@@ -361,7 +361,7 @@ def names_without_match(job: ConversionJob, options: ConvertOptions) -> list[str
 def _write_shards(
     job: ConversionJob, stores: Stores, options: ConvertOptions, progress: ProgressListener | None
 ) -> RunReport:
-    """Write the one recording of an input as a folder of shards. Raises ``UsageError`` for several."""
+    """Write the only recording of an input as a folder of shards. Raises ``UsageError`` for several."""
     recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
     if len(recordings) != 1:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The options of commands: those of ``convert``, checks of values, and those of formats, made from their registry."""
+"""The options of commands: options of ``convert``, checks of values, and options made from the registry of formats."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str,
 
 
 def check_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty id, which would count as none."""
+    """Refuse an empty id, which would count as missing."""
     if value is not None and not value.strip():
         raise click.BadParameter("an id cannot be empty; omit the option to use the default")
     return value
@@ -164,7 +164,7 @@ def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""An option of click, as it is put on a command."""
+"""A decorator that adds an option of click to a command."""
 
 
 def together(*options: Decorator) -> Decorator:
@@ -341,7 +341,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; ``export lerobot`` is one by itself."""
+        """Find the command; ``export lerobot`` is a command of its own."""
         if args[:2] == ["export", "lerobot"]:
             args = ["export-lerobot", *args[2:]]
         return super().resolve_command(ctx, args)
@@ -356,7 +356,7 @@ class CommandGroup(click.Group):
 
 
 _OPTION_BEFORE: Final = "content"
-"""The option of a command before those of the formats."""
+"""The options of formats follow this option of a command."""
 
 
 class ReadingCommand(WritingCommand):

@@ -49,7 +49,7 @@ from .options import QueryOptions
 from .outputs import check_apart
 
 _IN_ORDER: Final = "datafusion.optimizer.enable_round_robin_repartition"
-"""The setting by which DataFusion distributes the rows of a partition to others."""
+"""The setting by which DataFusion distributes the rows of a partition to other partitions."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, He
 
 
 def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:
-    """The recordings of an input: of an RRD with a footer by its manifest, of others by chunks in scratch."""
+    """The recordings of an input: an RRD with a footer is read by its manifest, others by chunks in scratch."""
     row = detect_format(item.path)
     has_options = any(option.name in options.reading for option in row.options)
     if row.name == "rrd" and not has_options and RrdFile(item.path).has_footer:

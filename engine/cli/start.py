@@ -71,7 +71,7 @@ def choice(
 
 
 class _Missing:
-    """An import hook that finds none of some modules."""
+    """An import hook that hides some modules."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

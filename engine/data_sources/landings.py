@@ -210,9 +210,9 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split. Raises ``ReadError``, also where the file changed meanwhile."""
+        """The rows of one split. Raises ``ReadError``, also if the file changed meanwhile."""
         if not isinstance(partition, _LandedPartition):
-            return  # Spark makes one up where there are none
+            return  # Spark invents a partition if there are none
         task, file = partition.value
         try:
             yield from as_task(task.batches(self._request))

@@ -25,7 +25,7 @@ VALUES: Final = ("index", "start", "end", "flatten", "static", "lists", "times",
 """The options of value rows, besides those that select entities."""
 
 _INDEX: Final = "log_time"
-"""The timeline of ``start`` and ``end``, where neither the options nor the format name one."""
+"""The timeline of ``start`` and ``end``, if neither the options nor the format name one."""
 
 
 def source_name(row: Format | None) -> str:
@@ -50,9 +50,9 @@ class PushedFilter(NamedTuple):
 class Request:
     """The options of a data source, checked. ``columns`` are in the order of the schema.
 
-    ``row`` is the format, None for any; ``given`` holds the options of formats, by their names.
-    ``frame`` is the request for rows of values; then ``columns`` are those of the option, if given, times are
-    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that defines the columns, unless all do.
+    ``row`` is the format, None for any; ``given`` holds the options of formats, by their names. ``frame`` requests
+    value rows; then ``columns`` are those of the option, if given, times are ``nanoseconds`` or Spark's own, and
+    ``schema_from`` is the recording that defines the columns (by default, all do).
     """
 
     row: Format | None

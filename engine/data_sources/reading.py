@@ -130,7 +130,7 @@ class ChunkFrameReader(FilteredReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
-        if isinstance(partition, ChunkTask):  # where there is none, Spark makes one up
+        if isinstance(partition, ChunkTask):  # if there is none, Spark invents a partition
             yield from as_task(partition.batches(self._request))
 
     def _take(self, filters: list[Filter]) -> list[Filter]:
@@ -404,7 +404,7 @@ def _columns(opened: Iterable[_Opened], frame: FrameRequest) -> tuple[Schema, fr
 
 
 def _within_times(frame: FrameRequest, columns: Schema, request: Request) -> FrameRequest:
-    """The frame within the pushed-down times, if these are on its index or it has none."""
+    """The frame within the pushed-down times, if these are on its index or it has no index."""
     timelines = [index.name for index in columns.index_columns()]
     for wanted in request.pushed:
         line = None if wanted.time is None else timeline_called(wanted.time, timelines)

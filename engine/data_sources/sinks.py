@@ -59,7 +59,7 @@ _PART: Final = ".part"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The options of a sink, checked: the destination, and the recording of rows that name none.
+    """The options of a sink, checked: the destination, and the recording of rows without one.
 
     ``query`` is the id of the query of a stream.
     """
@@ -91,7 +91,7 @@ class Target:
         )
 
     def store_of(self, application_id: str | None, recording_id: str | None) -> StoreEntry:
-        """The recording of a row. Raises ``UsageError`` where neither the row nor an option names one."""
+        """The recording of a row. Raises ``UsageError`` if neither the row nor an option names one."""
         recording = self.recording_id or recording_id
         if recording is None:
             raise UsageError(

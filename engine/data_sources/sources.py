@@ -1,10 +1,9 @@
 """The data sources of Spark by name: ``chunkmill``, ``chunkmill.mcap``, ``chunkmill.dataset``, ``chunkmill.table`` and
 others.
 
-There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself
-where the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the
-``DefaultSource`` of each. :func:`register` registers them where a session does not find them itself, and also formats
-that a program has added.
+There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself if
+the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the ``DefaultSource`` of
+each. :func:`register` registers them if a session does not find them, and also formats that a program has added.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if self._rows.num_tasks:  # where there is no task, Spark makes one up
+        if self._rows.num_tasks:  # if there is no task, Spark invents a partition
             yield from self._rows.job.run(partition.value)
 
 
@@ -359,7 +358,7 @@ class DatasetReader(FilteredReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if isinstance(partition, DatasetTask):  # where there is none, Spark makes one up
+        if isinstance(partition, DatasetTask):  # if there is none, Spark invents a partition
             for batch in rows_for_spark(partition.shares, self._columns, partition.request):
                 yield batch.select(self._arrow.names)
 

@@ -34,7 +34,7 @@ FROZEN_TIME: Final = SECOND // 2
 EVERY: Final = 2 * SECOND
 """The time between decoded images: a dark camera is dark for longer."""
 EVERY_ROWS: Final = 50
-"""The number of images from which one is decoded if there is no clock."""
+"""Without a clock, one of this number of images is decoded."""
 ONE_COLOUR: Final = 3
 """The largest difference of 8-bit pixels of one colour, after compression."""
 MOST_APART: Final = 30 * SECOND

@@ -37,7 +37,7 @@ _BROKEN: Final = frozenset({"unreadable", "lerobot-missing", "lerobot-length"})
 """Faults of a dataset for which the reader refuses an episode."""
 _OF_MESSAGES: Final = frozenset({"mcap", "bag", "rosbag2"})
 _OFTEN_SILENT: Final = frozenset({"/rosout", "/parameter_events", "/events/write_split"})
-"""Topics that ROS makes by itself, and that send when something happens."""
+"""Topics that ROS itself makes, and that send on events."""
 
 
 class Examination:

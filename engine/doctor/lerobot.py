@@ -30,7 +30,7 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 def dataset_findings(root: Path) -> Iterator[Finding]:
-    """The faults of a dataset, each with its episode as the segment. Raises ``ReadError`` where ``meta`` is damaged."""
+    """The faults of a dataset, each with its episode as the segment. Raises ``ReadError`` if ``meta`` is damaged."""
     info = LeRobotDataset(root).info
     by_file: defaultdict[str, list[int]] = defaultdict(list)
     for place, episode in enumerate(info.episodes):

@@ -25,13 +25,13 @@ YEAR: Final = 365 * 24 * 3600 * SECOND
 FAR: Final = YEAR
 """The distance from the other times at which a time is an outlier: no recording is that long."""
 LEAST_ROWS: Final = 20
-"""The least rows of a usual rate; half as many rows are needed for an order."""
+"""The least number of rows for a usual rate; half as many are needed to judge their order."""
 GAP: Final = 10
-"""The least number of median intervals of a gap; schedulers delay single messages by a few."""
+"""The least length of a gap, in usual intervals; schedulers delay single messages by a few intervals."""
 LEAST_GAP: Final = SECOND // 5
 """The least length of a gap. Shorter ones are jitter of fast topics, such as a buffer that is flushed late."""
 LEAPS: Final = 10
-"""The number of median intervals of a leap ahead of another clock."""
+"""The least leap ahead of another clock, in median intervals."""
 MANY: Final = 0.05
 """If a larger share of rows goes back, the topic has several publishers; if a larger share of intervals are gaps, it
 has no rate."""

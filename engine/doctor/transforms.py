@@ -22,7 +22,7 @@ _MOST_FRAMES: Final = 10_000
 
 
 class FrameChecks:
-    """The frames of a recording: what joins them, who uses them, and which cameras are calibrated."""
+    """The frames of a recording: their transforms, their users, and the calibrated cameras."""
 
     def __init__(self) -> None:
         self._parents: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -48,7 +48,7 @@ class FrameChecks:
             self._cameras.setdefault(entity, name)
 
     def _add_edges(self, entity: str, columns: Mapping[str, pa.ListArray]) -> None:
-        """Take pairs of frames. A frame that is not named is that of the entity itself."""
+        """Take pairs of frames. A frame without a name is the entity's own."""
         sides = []
         for name in (_CHILD, _PARENT):
             flat = columns[name].flatten() if name in columns else None

@@ -1,4 +1,4 @@
-"""Faults of numbers: NaN, dead and clipped sensors, rotations that are none. Topics without messages, too.
+"""Faults of numbers: NaN, dead and clipped sensors, invalid rotations. Topics without messages, too.
 
 A few counts are kept for each number of a component. Components with many instances per row, such as the points of a
 cloud, are checked for rotations only, as NaN marks points that their sensor did not see.

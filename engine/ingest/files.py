@@ -243,8 +243,8 @@ def displacement_of(
 ) -> Displacement:
     """Find the new state of the recordings from these names; ``batch`` has the digests of the files' present contents.
 
-    A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
-    its content. ``kept``: files stay where they are, so a recording may be displaced from its name again.
+    A rotation, a swap or a rename moves contents between names: a recording is removed only if no file in the folder
+    has its content. ``kept``: files stay where they are, so a recording may be displaced from its name again.
     """
     displacement = Displacement()
     names = {file.path: digest for file, digest in batch.items()}

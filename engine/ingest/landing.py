@@ -79,7 +79,7 @@ class Listing(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
+        """Raise ``SourceMissingError`` if there is no such folder, or it cannot be listed."""
 
     @abstractmethod
     def sightings(self) -> Sightings:
@@ -104,7 +104,7 @@ class LocalListing(Listing):
         self._is_one = is_one
 
     def check(self) -> None:
-        """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
+        """Raise ``SourceMissingError`` if there is no such folder, or it cannot be listed."""
         try:
             os.scandir(self._folder).close()
         except OSError as error:

@@ -31,7 +31,7 @@ from .landing_log import newest_entry, read_entry
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
-except ImportError:  # before 4.2, where Spark itself makes one batch of what there is
+except ImportError:  # before 4.2, in which Spark itself makes one batch of all entries
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """An empty base class, as newer versions require it."""
@@ -100,7 +100,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an entry, in order. Raises ``ReadError`` if it is damaged or missing."""
         if not isinstance(partition, _Entry):
-            return  # Spark makes one up where there are none
+            return  # Spark invents a partition if there are none
         number = partition.value
         with noting_task(self._path):
             files = read_entry(Folder.at(self._path), number)

@@ -503,7 +503,7 @@ _RENAME_EXCHANGE: Final = 2
 
 
 def _publish(new: Path, place: Path, account: bytes | None) -> None:
-    """Move ``new`` to ``place`` in one step. A dataset that is there, with ``account``, is exchanged with it.
+    """Move ``new`` to ``place`` in one step. An existing dataset, which has ``account``, changes places with it.
 
     Raises ``WriteError`` if another export has written there meanwhile; its dataset stays.
     """

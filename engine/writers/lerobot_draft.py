@@ -178,7 +178,7 @@ def _proposed(chunk: Chunk) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _ending(component: str) -> str:
-    """Return the suffix for components of which an entity has several (places): empty for most components."""
+    """Return the suffix of a feature's name: the field of a pose or transform component, else ""."""
     return component.rpartition(":")[2] if _PLACES.fullmatch(component) else ""
 
 

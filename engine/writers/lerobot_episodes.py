@@ -739,7 +739,7 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
 
 
 def episode_rows(given: Any) -> list[dict[str, Any]]:
-    """Return the rows of an episode table, with starts and ends in nanoseconds; None stands for that of the segment.
+    """Return the rows of an episode table, with starts and ends in nanoseconds; None: the start or end of the segment.
 
     Raises ``TypeError`` for an object that is no table, and ``UsageError`` if a column is missing or unfit.
     """

@@ -650,7 +650,7 @@ _TRANSFORMS: Final = ("mat3x3", "scale", "rotation_axis_angle", "relation")
 
 
 def _frame_of(cells: Row | None) -> str | None:
-    """Return the one frame of a row."""
+    """Return the only frame of a row, or None."""
     frames = [] if cells is None or cells.keys() != {"frame"} else cells["frame"]
     return frames[0] if len(frames) == 1 else None
 
