@@ -348,7 +348,7 @@ class UnsupportedCallError(UsageError, NotImplementedError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A package is missing that comes with an extra; the hint has the command that installs it."""
+    """A package that comes with an extra is missing; the hint has the command that installs it."""
 
     code = "chunkmill.extra"
     number = "CM505"

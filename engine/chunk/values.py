@@ -151,7 +151,7 @@ class ValueColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A value of a component as a column of its own: the component, the path of fields in it, its names, best first."""
+    """A value with its own column: its component, the path of fields to the value, and its names, best first."""
 
     origin: Origin
     path: Path
@@ -385,7 +385,7 @@ def _losing(leaves: Sequence[_Leaf], group: Sequence[int], is_taken: bool) -> Se
 
 
 def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
-    """Return True if leaves can be one column: of one type, and of different entities or of the very same value."""
+    """Return True if leaves can be one column: with the same type, and from different entities or the same value."""
     first = leaves[group[0]]
     seen: dict[str, tuple[Origin, Path]] = {}
     return all(

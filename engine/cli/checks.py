@@ -196,7 +196,7 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
 
 
 def _tables(location: Location) -> dict[Location, LanceTable]:
-    """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
+    """The tables of a catalog (wherever they are stored), the tables directly in a folder, or the table itself."""
     if isinstance(location, Path) and not location.is_dir():
         return {}
     if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or location.is_pattern):

@@ -54,7 +54,7 @@ def _interrupted(interrupt: BaseException) -> click.exceptions.Exit:
 
 
 def show(error: Exception, *, debug: bool, path: Location | None = None) -> None:
-    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``; it always names ``path``."""
+    """Print ``error`` as one paragraph on stderr, with ``debug`` after its trace; it always names ``path``."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     text = paragraph(error)

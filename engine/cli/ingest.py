@@ -298,7 +298,7 @@ def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[Quara
 
 
 def _print_json(files: Sequence[QuarantinedFile]) -> None:
-    """One object a line; times are ISO 8601 in UTC, ``modified_ns`` nanoseconds since 1970, sizes and offsets bytes."""
+    """Print an object per line: times in ISO 8601 (UTC), ``modified_ns`` in ns since 1970, sizes, offsets in bytes."""
     for file in files:
         times = {name: getattr(file, name).isoformat() for name in ("first_seen", "last_seen")}
         click.echo(json.dumps({**asdict(file), **times}, ensure_ascii=False))

@@ -93,7 +93,7 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Convers
 
 
 def jobs_of(inputs: list[Input], output: str, *, many: bool, kind: str | None = None) -> list[ConversionJob]:
-    """Give each input its own destination; ``many``: there may be several, even if there is one.
+    """Give each input its own destination; ``many``: treat the inputs as several, even if there is one.
 
     With a ``kind`` the output is a folder of files of this format.
     """
@@ -155,7 +155,7 @@ def local_bytes(sources: Iterable[Location]) -> int | None:
 
 
 def _search(path: Location) -> Iterator[FoundInput]:
-    """The inputs at a path; of a catalog the stores of its datasets, wherever they are stored."""
+    """The inputs at a path; for a catalog, the stores of its datasets, wherever these are stored."""
     if isinstance(path, Path) and not path.is_dir():
         yield from inputs.search_inputs(path, tell=_tell)
         return

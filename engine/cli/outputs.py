@@ -167,7 +167,7 @@ def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
 
 
 def format_in_folder(output: str, to: str | None) -> str | None:
-    """Return the format of the files in an output that ``to`` (``--to``) makes a folder; None if it is a file.
+    """Return the format of the files if ``to`` (``--to``) makes the output a folder; None if it is a file.
 
     The suffix is a file's format, and ``to`` the format in a folder. Raises ``UsageError`` if they disagree.
     """

@@ -38,7 +38,7 @@ _MOST_TEXT: Final = 200
 
 
 def show_rows(answer: AnswerRows, most: int) -> int:
-    """Print the first rows, ``most`` of them, and on stderr what was left out; return the number of printed rows."""
+    """Print the first ``most`` rows, and on stderr a note on the rest; return the number of printed rows."""
     rows = first_rows(answer.batches(), most + 1)
     names = _ordered(answer)
     if answer.columns.unmatched:
@@ -54,7 +54,7 @@ def show_rows(answer: AnswerRows, most: int) -> int:
 
 
 def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: str | None = None) -> None:
-    """Print ``most`` rows of a table, values of ``index`` whole, and on stderr what was left out.
+    """Print ``most`` rows of a table, with uncut values of ``index``, and on stderr a note on the rest.
 
     ``hints`` say how to see more rows, and other columns.
     """

@@ -71,7 +71,7 @@ class AnswerRows:
 
     @property
     def names(self) -> list[str]:
-        """The selected columns: segments and the index, and then the chosen ones, or all."""
+        """The selected columns: the segment and the index, and then the chosen columns, or all."""
         names: list[str] = self.columns.arrow.names
         if not self.options.columns:
             return names

@@ -69,7 +69,7 @@ class _ServeGroup(CommandGroup):
     """A group of commands whose ``start`` need not be named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``start`` before arguments that are neither a command nor a question for help."""
+        """Put ``start`` before arguments that are neither a command nor a request for help."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)

@@ -52,7 +52,7 @@ def choice(
     unknown: str = "what is not local",
     own_functions: bool = False,
 ) -> tuple[str, str]:
-    """Return the executor, and for ``auto`` why; only ``auto`` looks at the files and folders ``sources``.
+    """Return the executor, and for ``auto`` the reason; only ``auto`` looks at the files and folders ``sources``.
 
     ``unknown`` describes the work if ``sources`` is None, or not local.
     """

@@ -1,7 +1,7 @@
 """Sinks for chunk rows: ``df.write`` and ``df.writeStream`` into ``"chunkmill.rrd"`` and ``"chunkmill.store"``.
 
 A task writes the chunks of its rows into parts of a staging folder, one for each recording, and reports them to the
-driver as rows of the chunk table; the driver commits them as a pipeline's sink and an ingestion do. Guarantee: output
+driver as rows of the chunk table; the driver commits them like a pipeline's sink or an ingestion. Guarantee: output
 appears whole or not at all, and a batch of a stream exists once, however often it is run: the query's id and the
 batch's number identify it.
 """
@@ -184,7 +184,7 @@ class Written(NamedTuple):
 
 
 def recordings_in(messages: Sequence[ChunksMessage]) -> list[Written]:
-    """The recordings that tasks wrote, in the order of their first chunks, each with its chunks in theirs."""
+    """The recordings that tasks wrote, in the order of their first chunks, each with its chunks in order."""
     batches = [batch for message in messages for batch in pa.ipc.open_stream(message.rows)]
     chunks, notes = parse_rows(batches)
     orders: dict[int, list[tuple[int | None, int | None]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Faults of cameras: images that do not change, images of one colour, videos that a decoder cannot enter.
+"""Faults of cameras: images that do not change, images of one colour, videos with too few key frames.
 
 Images are compared by digests. One image in two seconds is decoded, and as many key frames of a video.
 """

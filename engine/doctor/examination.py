@@ -1,4 +1,4 @@
-"""The run of a diagnosis: the chunks of each recording are read once, in this process or one recording a task."""
+"""The run of a diagnosis: the chunks of each recording are read once, in this process or in a task each."""
 
 from __future__ import annotations
 

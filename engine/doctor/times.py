@@ -109,7 +109,7 @@ class TimeChecks:
 
 @dataclass(slots=True)
 class _Epoch:
-    """The years of one timeline: where most of its times are, and the entities that are elsewhere."""
+    """The years of one timeline: those of most of its times, and the entities with other years."""
 
     middle: int | None = None
     near: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
@@ -283,7 +283,7 @@ class _Blocks:
 
 
 class _Fit:
-    """The line that is fitted to the offset of a clock from another one, in seconds."""
+    """A line fitted to the offset of one clock from another, in seconds."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)

@@ -133,7 +133,7 @@ class Checkpoint:
 
 
 HIDDEN_HOME: Final = ".chunkmill"
-"""The folder within a folder of RRDs that is the home of the ingestion into it."""
+"""The folder, within a folder of RRDs, that is the home of the ingestion."""
 
 _SIGNS: Final = ("versions", "quarantine", "lease")
 

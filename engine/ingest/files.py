@@ -149,7 +149,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def digest_of_file(file: LandedFile) -> str:
-    """XXH3-128 of a file's content, hexadecimal; of a folder's, of the names and contents of the files in it.
+    """Return the hexadecimal XXH3-128 of a file's content, or of the names and contents of a folder's files.
 
     Raises ``ReadError``; a transient one if the file has changed.
     """
@@ -508,7 +508,7 @@ class Occupancy(Enum):
 
 
 def numbered(name: str, number: int) -> str:
-    """The name that a file gets when ``number - 1`` of its name were there before.
+    """The name for a file if ``number - 1`` files of its name came before.
 
     >>> [numbered(name, number) for name, number in (("drive.mcap", 1), ("drive.mcap", 2), ("drive.v2.MCAP.zst", 3))]
     ['drive.mcap', 'drive-2.mcap', 'drive.v2-3.MCAP.zst']
