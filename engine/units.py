@@ -156,7 +156,7 @@ def _age(given: Any) -> timedelta | None:
         if given < _LEAST_NANOSECONDS:
             raise ValueError("it is a time before 1973, in nanoseconds")
         given = datetime.fromtimestamp(given // 10**9, UTC) + timedelta(microseconds=given % 10**9 // 1000)
-    if not isinstance(given, datetime) or given != given:  # as NaT of pandas
+    if not isinstance(given, datetime) or given != given:  # such as pandas' NaT
         return None
     return datetime.now(UTC) - (given if given.tzinfo is not None else given.replace(tzinfo=UTC))
 

@@ -298,7 +298,7 @@ class StoredColumns(Protocol):
 class Chunk:
     """Rows of one entity: ids, times on zero or more timelines, and values of one or more components.
 
-    Chunks are immutable; methods that transform one return a new one. A chunk without timelines is static. ``==``
+    Chunks are immutable; methods that transform a chunk return a new one. A chunk without timelines is static. ``==``
     compares identity, and a chunk without rows is falsy.
 
     >>> from chunkmill import ComponentColumn

@@ -1,4 +1,4 @@
-"""The run of a diagnosis: the chunks of each recording are read once, in this process or in a task each."""
+"""The run of a diagnosis: each recording is read once, chunk by chunk, in this process or in a task of its own."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ class _Search:
 def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
     """Open an input as stores with streams; ``name`` is the id for a recording without one.
 
-    Filter and pipeline apply to recordings, not to blueprints. ``episode`` is a number in a folder with several. Raises
+    Filter and pipeline apply to recordings, not to blueprints. ``episode`` selects one in a folder with several. Raises
     ``ChunkmillError`` if the input cannot be opened.
     """
     row = detect_format(source)

@@ -140,7 +140,7 @@ class EpisodeAccount:
 
 @dataclass(frozen=True, slots=True)
 class AlignedEpisode:
-    """One episode: the values of its frames for each feature of numbers, the indexes of samples for each of images."""
+    """One episode: for each feature, the values of its frames, or for images the indexes of samples."""
 
     task: str
     length: int
