@@ -337,7 +337,7 @@ class _ExportBody(Body):
 
 
 def _lost(recording: ExportedRecording, error: Exception) -> EpisodeAccount:
-    """Return the account of a recording that is skipped for an error; it has no folders, as datasets are published."""
+    """Return the account of a recording skipped for an error; it names no folders, as datasets are published."""
     reason = without_folders(str(error), getattr(error, "path", None))
     return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, reason)
 
