@@ -5,32 +5,32 @@
     ChunkmillError
     ├── ReadError            a file is not what it claims to be          (RuntimeError)
     │   ├── UnreachableError   a catalog's place cannot be read            (ConnectionError)
-    │   ├── UnsupportedError   a version or encoding nobody here reads
+    │   ├── UnsupportedError   a version or encoding that chunkmill does not read
     │   ├── ForeignFileError   a table names files outside its folder
     │   ├── FaultyDataError    the times or values of a recording are wrong
     │   └── SourceMissingError the path does not exist                   (FileNotFoundError, ValueError)
     ├── WriteError           the destination cannot be written           (RuntimeError)
     │   ├── NoSpaceError       the disk (or quota) is full
     │   ├── UnfitRowsError     rows do not fit the columns of their table   (ValueError)
-    │   └── CommitUnknownError nobody knows whether a commit came through
+    │   └── CommitUnknownError it is unknown whether a commit succeeded
     ├── SameRecordingError   two files hold recordings of one id         (ValueError)
     ├── SchemaConflictError  a column has another type elsewhere         (ValueError)
-    ├── AlreadyExistsError   a name of a catalog is taken, or a layer is there
-    ├── NotFoundError        a catalog has no such entry, a dataset no such segment (LookupError)
+    ├── AlreadyExistsError   a name in a catalog is taken, or a layer exists
+    ├── NotFoundError        there is no such catalog entry or segment   (LookupError)
     ├── RegistrationError    some files were not registered              (ValueError)
     ├── PipelineError        a function given to the pipeline failed     (RuntimeError)
-    │   ├── FunctionResultError  what a column's function gave does not fit it (ValueError)
+    │   ├── FunctionResultError  a column's function gave an unfit value (ValueError)
     │   ├── SkipThresholdExceededError more rows were skipped than the policy allows
-    │   └── JobFailedError       a job on the columns of a table failed
+    │   └── JobFailedError       a job on a table's columns failed
     ├── SelectorError        a selector does not fit the data            (RuntimeError, ValueError)
     ├── LensError            a lens cannot be applied to a chunk         (RuntimeError, ValueError)
     ├── UsageError           the call or the command line is wrong       (ValueError)
     │   ├── SelectorSyntaxError  a query cannot be parsed
-    │   ├── PinnedViewError      a view is requested another version than its own (RuntimeError)
-    │   ├── UnsupportedCallError this is not offered                      (NotImplementedError)
+    │   ├── PinnedViewError      a view cannot move to another version of its source (RuntimeError)
+    │   ├── UnsupportedCallError these arguments are not supported        (NotImplementedError)
     │   └── MissingExtraError    a package of an extra is not installed   (ImportError)
     └── SessionError         Spark was lost, or a stage of it failed     (RuntimeError)
-        ├── ResourcesUnavailableError the session has not what a function asks for
+        ├── ResourcesUnavailableError the session lacks resources for a function
         └── SessionStartError  Spark could not be started
 
 Each error has ``path``, ``offset`` (bytes from the start of the file), ``hint`` (what to do), and two stable names:
@@ -80,7 +80,7 @@ class ChunkmillError(Exception):
         hint: str | None = None,
         transient: bool = False,
     ) -> None:
-        message = _NUMBER.sub("", message)  # of an error whose text is part of this one
+        message = _NUMBER.sub("", message)  # the number of an error whose text is part of this one
         super().__init__(message)
         self.message = message
         self.path = path
@@ -174,7 +174,7 @@ class NoSpaceError(WriteError):
 
 
 class UnfitRowsError(WriteError, ValueError):
-    """Rows have other columns or types than their table, or nulls where it has none; none were written."""
+    """Rows have other columns or types than their table, or nulls in columns without nulls; no row was written."""
 
     code = "chunkmill.unfit_rows"
     number = "CM203"
@@ -195,7 +195,7 @@ class SameRecordingError(ChunkmillError, ValueError):
 
 
 class RegistrationError(ChunkmillError, ValueError):
-    """Some files of a registration did not become layers; the message names each, and why."""
+    """Some files of a registration did not become layers; the message names each file, and the reason."""
 
     code = "chunkmill.registration"
     number = "CM305"
@@ -244,7 +244,7 @@ class SkipThresholdExceededError(PipelineError):
 
 
 class JobFailedError(PipelineError):
-    """A job on the columns of a table failed, because of the error that is its cause."""
+    """A job on a table's columns failed, because of the error in ``__cause__``."""
 
     code = "chunkmill.job"
     number = "CM404"
@@ -267,8 +267,8 @@ class SelectorError(ChunkmillError, RuntimeError, ValueError):
 class LensError(ChunkmillError, RuntimeError, ValueError):
     """A lens could not be applied to a chunk.
 
-    ``entity_path``, ``component`` (the lens's input), ``selector`` (its text) and ``chunk_id`` say where, as far as
-    the error has one such place.
+    ``entity_path``, ``component`` (the lens's input), ``selector`` (its text) and ``chunk_id`` give the place, if the
+    error has a single one.
     """
 
     code = "chunkmill.lens"
@@ -334,7 +334,7 @@ class SelectorSyntaxError(UsageError):
 
 
 class PinnedViewError(UsageError, RuntimeError):
-    """A view is to follow a source whose rows cannot be identified in another version."""
+    """A view cannot move to another version of its source, as rows cannot be identified there."""
 
     code = "chunkmill.pinned_view"
     number = "CM503"
@@ -348,7 +348,7 @@ class UnsupportedCallError(UsageError, NotImplementedError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A package is missing that comes with an extra; the hint has the command that installs it."""
+    """A package that comes with an extra is missing; the hint has the command that installs it."""
 
     code = "chunkmill.extra"
     number = "CM505"
@@ -371,22 +371,21 @@ class SessionError(ChunkmillError, RuntimeError):
 
 
 class ResourcesUnavailableError(SessionError):
-    """The session has fewer cores, GPUs or less memory than a function asks for."""
+    """The session has fewer cores or GPUs, or less memory, than a function requests."""
 
     code = "chunkmill.resources"
     number = "CM602"
 
 
 class SessionStartError(SessionError):
-    """A Spark session could not be started, because of Java, Spark, a setting or the master, not of an input."""
+    """A Spark session could not be started, because of Java, Spark, a setting or the master; no input is the cause."""
 
     code = "chunkmill.session_start"
     number = "CM603"
 
 
 def check_argument(name: str, value: object, *kinds: type) -> None:
-    """Raise ``TypeError`` if the value of the argument ``name`` is of none of ``kinds``; the message names the first of
-    them.
+    """Raise ``TypeError`` if the argument ``name`` is of none of ``kinds``; the message names the first kind.
 
     >>> check_argument("path", 5, str, type(None))
     Traceback (most recent call last):
@@ -402,7 +401,7 @@ class ReadWarning(UserWarning):
 
 
 class UnmatchedWarning(ReadWarning):
-    """Topics or entities were chosen, and a source has none of them."""
+    """A source has none of the chosen topics or entities."""
 
 
 _SELECTOR_FAILED = "Selector execution failed: "
@@ -452,7 +451,7 @@ ERRORS: tuple[type[ChunkmillError], ...] = (
     ResourcesUnavailableError,
     SessionStartError,
 )
-"""Every class of the tree, each with a ``code`` of its own; one that a user derives from them is none of it."""
+"""Every class of the tree, each with its own ``code``, without classes that users derive."""
 
 _BY_CODE: dict[str, type[ChunkmillError]] = {leaf.code: leaf for leaf in ERRORS}
 
@@ -474,7 +473,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Raise an ``OSError`` from within as :class:`NoSpaceError` or :class:`WriteError` that names ``path``."""
+    """Raise an ``OSError`` of the block as a :class:`NoSpaceError` or :class:`WriteError` that names ``path``."""
     try:
         yield
     except OSError as error:
@@ -482,7 +481,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Return True if the disk has no space, or a quota or a limit on the size of files is reached."""
+    """Return True if the disk is full, or a quota or the limit on file sizes is reached."""
     return error.errno in _FULL
 
 

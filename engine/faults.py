@@ -1,11 +1,11 @@
-"""Fault points: named places at which tests can cut a durable step.
+"""Fault points: named places at which tests can interrupt a durable step.
 
-``reach("version.publish")`` does nothing, unless the environment variable ``CHUNKMILL_FAULTS`` plans something for that
-point: ``POINT:KIND[:NTH]``, several with commas. Kinds: ``kill`` (SIGKILL to this process), ``exception`` (a
-``RuntimeError``), ``enospc`` (an ``OSError`` as of a full disk), ``torn`` (the file that was just written is cut to
-half its length, then SIGKILL), ``stop`` (SIGTERM, then on). The plan fires at the ``NTH`` time (default 1) that any
-process of the run reaches the point; its hits are counted in the folder ``CHUNKMILL_FAULTS_LOG``, where every
-point that was reached leaves a file of its name.
+``reach("version.publish")`` does nothing, unless the environment variable ``CHUNKMILL_FAULTS`` plans a fault for that
+point: ``POINT:KIND[:NTH]``, separated by commas. Kinds: ``kill`` (SIGKILL to this process), ``exception`` (a
+``RuntimeError``), ``enospc`` (the ``OSError`` of a full disk), ``torn`` (the file that was just written is cut to half
+its length, then SIGKILL), ``stop`` (SIGTERM; the run continues). The plan fires at the ``NTH`` time (default 1) that
+any process of the run reaches the point; hits are counted in the folder ``CHUNKMILL_FAULTS_LOG``, in which every
+reached point leaves a file with its name.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ POINTS: Final[Mapping[str, str]] = {
     "vacuum.versions": "vacuum has removed old versions, but not their unused files",
     "vacuum.files": "vacuum has removed some files",
 }
-"""Every point, and what is true when it is reached."""
+"""Every point, and the state in which it is reached."""
 
 
 def reach(point: str, written: str | os.PathLike[str] | None = None) -> None:
-    """A durable step is at ``point``; ``written`` is the file that a torn write would cut."""
+    """Note that a durable step has reached ``point``; ``written`` is the file that a torn write would cut."""
     plan = os.environ.get(PLAN)
     log = os.environ.get(LOG)
     if plan is None and log is None:
@@ -131,7 +131,7 @@ def reach(point: str, written: str | os.PathLike[str] | None = None) -> None:
 
 
 def _count(point: str, log: str | None) -> int:
-    """Count this time that the point is reached, and give the sum; over all processes where there is a log."""
+    """Count a hit of the point, and return the sum of its hits: with a log, those of all processes."""
     if log is None:
         _here[point] = _here.get(point, 0) + 1
         return _here[point]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 _terminals: Final[dict[str, tuple[str, str]]] = {}
-"""The package of each terminal, and the package that this is relative to."""
+"""The package of each terminal, and the package to which its name is relative."""
 
 
 def name_terminals(package: str, homes: Mapping[str, str]) -> None:
-    """Name functions and classes for :func:`terminal`, by the package (relative to ``package``) that has them."""
+    """Name functions and classes for :func:`terminal`, by their package, which is relative to ``package``."""
     _terminals.update({name: (home, package) for home, names in homes.items() for name in names.split()})
 
 
@@ -19,7 +19,7 @@ def terminal(name: str) -> Callable[..., Any]:
     """Return the function behind a method that is implemented above its own package, such as
     ``LazyChunkStream.collect``.
 
-    Imports point down, so the packages above name it themselves, before anything below them can be imported.
+    Imports point down, so higher packages name their functions, before anything below them can be imported.
     """
     home, package = _terminals[name]
     function: Callable[..., Any] = getattr(importlib.import_module(home, package), name)
@@ -37,7 +37,7 @@ def lazy_names(
         The package's ``__name__``.
     homes
         The names that each module gives the package, separated by spaces: ``{".chunk": "Chunk concat"}``, or ``"*"``
-        for all that it exports. The home ``""`` is for submodules. Names of other distributions are not exported.
+        for all its exports. The home ``""`` is for submodules. Names of other distributions are not exported.
     """
     home_of = {
         name: home
@@ -54,7 +54,7 @@ def lazy_names(
             if home
             else importlib.import_module(f".{name}", package)
         )
-        setattr(importlib.import_module(package), name, value)  # so that nobody asks again
+        setattr(importlib.import_module(package), name, value)  # so that __getattr__ is not called again
         return value
 
     def names() -> list[str]:

@@ -24,7 +24,7 @@ FREE_EXPANSION: Final = 256 * MIB
 """Compressed data may expand to this many bytes whatever its ratio."""
 
 MAX_COMPRESSION_RATIO: Final = 100
-"""Above :data:`FREE_EXPANSION`, uncompressed over compressed bytes may not exceed this. (LZ4 ends at 255 by itself.)"""
+"""Above :data:`FREE_EXPANSION`, the ratio of uncompressed to compressed bytes may not exceed this. (LZ4 allows 255.)"""
 
 MAX_OTHER_RECORDS: Final = 1_000_000
 """Most records of one MCAP chunk that are not messages."""
@@ -39,7 +39,7 @@ FREE_CELLS: Final = 256 * MIB
 """A Parquet file may hold this many values (rows times columns) whatever its size."""
 
 MAX_VALUES_PER_BYTE: Final = 1000
-"""Above what is free, a Parquet file may not hold more values than this for each of its bytes."""
+"""Above :data:`FREE_CELLS`, a Parquet file may not hold more values than this for each of its bytes."""
 
 MAX_PARQUET_FOOTER: Final = 64 * MIB
 """Largest footer of a Parquet file, in bytes; in memory it takes many times as much."""
@@ -57,7 +57,7 @@ MAX_ATTACHMENTS: Final = 1024 * MIB
 """Largest size of all attachments of one MCAP together, which become one chunk, in bytes."""
 
 MAX_INDEXED_TIMES: Final = 16 * MIB
-"""Most messages of one MCAP whose times are looked at together, to tell rates and gaps."""
+"""Most messages of one MCAP whose times are examined together for rates and gaps."""
 
 MAX_MESH: Final = 256 * MIB
 """Largest mesh file that a robot description may name, in bytes."""
@@ -66,10 +66,10 @@ MAX_SCHEMA_FIELDS: Final = 65_536
 """Most leaf columns that one message definition may expand to, and most columns of a table."""
 
 MAX_ELEMENTS: Final = 4 * MIB
-"""Most elements of variable size (strings, structs that hold strings; protobuf fields) decoded in one piece."""
+"""Most elements of variable size (strings, structs with strings, protobuf fields) that are decoded in one piece."""
 
 MAX_CELLS: Final = 32 * MIB
-"""Most values (rows times leaf columns) that the messages of one batch may become where their bytes do not bound it."""
+"""Most values (rows times leaf columns) that a batch of messages may become if their bytes do not limit these."""
 
 MAX_EPISODES: Final = 1_000_000
 """Most episodes of a LeRobot dataset, and most of its tasks."""
@@ -90,19 +90,19 @@ MAX_POINT_FIELDS: Final = 256
 """Most different fields of the points in one chunk of clouds, each a column of its own."""
 
 MAX_POINT_FIELD_OVERLAP: Final = 8
-"""How many times the bytes of a point may be read as fields that are one over the other, on average."""
+"""How many overlapping fields may read a byte of a point, on average."""
 
 MAX_DEPTH_IMAGE: Final = 256 * MIB
 """Largest depth image in PNG that a lens decodes, in bytes of float32."""
 
 MAX_DEPTH_IMAGES: Final = 512 * MIB
-"""Most bytes of float32 that the depth images in PNG of one chunk may have together."""
+"""Largest size of all PNG depth images of one chunk together, in bytes of float32."""
 
 MAX_FRAME_PIXELS: Final = 64 * MIB
 """Most pixels of a frame of video: 8,192 x 8,192."""
 
 MAX_DOWNLOAD: Final = 64 * 1024 * MIB
-"""Largest file that is downloaded whole, as its HTTP server gives no ranges, in bytes."""
+"""Largest file that is downloaded as a whole, if its HTTP server gives no ranges, in bytes."""
 
 MAX_VIDEO_MEMORY: Final = 4096 * MIB
 """Address space of a process that reads, decodes or encodes video, in bytes."""
@@ -117,7 +117,7 @@ FREE_HDF5: Final = 64 * MIB
 """The datasets of an HDF5 file may have this many bytes whatever its size."""
 
 MAX_HDF5_EXPANSION: Final = 1100
-"""Above what is free, datasets of HDF5 may not have more bytes than this for each of the file's: deflate ends there."""
+"""Above :data:`FREE_HDF5`, HDF5 datasets may not have more bytes than this for each byte of the file, as in deflate."""
 
 MAX_LANDING_FILE: Final = 1024 * MIB
 """Largest file of a landing log, in bytes."""
@@ -140,7 +140,7 @@ def read_exact(file: BinaryIO, size: int, *, path: str, what: str) -> bytes:
 
 
 def read_sized(file: BinaryIO, size: int, *, path: str, what: str, file_size: int, cap: int) -> bytes:
-    """Like :func:`read_exact`, for a ``size`` that the file declares: it is checked before memory is taken."""
+    """Like :func:`read_exact`, for a ``size`` that the file declares; it is checked before memory is allocated."""
     start = file.tell()
     check_limit(size, min(cap, file_size - start), path=path, offset=start, what=f"the length of {what}")
     return read_exact(file, size, path=path, what=what)
@@ -159,13 +159,13 @@ def check_limit(value: int, cap: int, *, path: str, offset: int | None, what: st
 
 
 def check_expansion(compressed: int, uncompressed: int, *, path: str, offset: int | None, what: str) -> int:
-    """Return the declared ``uncompressed`` size if it is believable for ``compressed`` bytes, else raise."""
+    """Return the declared ``uncompressed`` size if it is plausible for ``compressed`` bytes, else raise."""
     cap = min(MAX_CHUNK_UNCOMPRESSED, max(FREE_EXPANSION, compressed * MAX_COMPRESSION_RATIO))
     return check_limit(uncompressed, cap, path=path, offset=offset, what=f"the uncompressed size of {what}")
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name from outside is valid text: with half a pair of surrogates, it is not UTF-8."""
+    """Return whether a name from outside is valid text: with a lone surrogate, it is not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -174,7 +174,7 @@ def is_text(name: str) -> bool:
 
 
 def as_text(name: str) -> str:
-    """A name from outside as text that can be written: what of it is not UTF-8 is spelled out.
+    """A name from outside as text that can be written: bytes that are not UTF-8 are escaped.
 
     >>> as_text("drive\\udcff.mcap")
     'drive\\\\udcff.mcap'
@@ -188,12 +188,12 @@ _ARROW_POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 def keep_freed_memory(arenas: int | None = None, most: int = 64 << 20) -> None:
-    """Let glibc hand out again what was freed, up to so many bytes, instead of giving it back to the system at once.
+    """Let glibc keep up to ``most`` freed bytes for reuse, instead of giving them back to the system at once.
 
-    Buffers of a few hundred kB come and go with every chunk, and each page of them cost a fault again: 74,000 in an
-    optimised collect of 400 MB, now 12,000 (``benchmarks/bench_rrd.py``). Each of glibc's arenas keeps so much, which
-    :func:`give_back_freed_memory` does not reach in any but the first. It makes up to eight for each core, as threads
-    need them, unless ``arenas`` says how many it may.
+    Every chunk allocates buffers of a few hundred kB, and each of their pages would cost a fault again: 74,000 in an
+    optimised collect of 400 MB, now 12,000 (``benchmarks/bench_rrd.py``). Each of glibc's arenas keeps so much, and
+    :func:`give_back_freed_memory` reaches only the first. glibc makes up to eight arenas for each core, as threads
+    need them; ``arenas`` sets another limit.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -208,8 +208,8 @@ def keep_freed_memory(arenas: int | None = None, most: int = 64 << 20) -> None:
 def let_glibc_serve_arrow() -> None:
     """Let Arrow take its memory from glibc; call it before anything imports pyarrow.
 
-    Arrow's own pool, mimalloc, keeps freed memory for its thread, and gives back nothing of other threads: 400 MiB for
-    each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool that the environment names stays.
+    Arrow's own pool, mimalloc, keeps freed memory for its thread, and cannot give back that of other threads: 400 MiB
+    for each handler that decompressed 200 (``tests/fuzz/bombs_at_once.py``). A pool set in the environment stays.
     """
     os.environ.setdefault(_ARROW_POOL, "system")
 
@@ -220,7 +220,7 @@ def give_back_freed_memory() -> None:
 
     pool = pa.default_memory_pool()
     pool.release_unused()
-    if pool.backend_name == "system":  # which has trimmed glibc
+    if pool.backend_name == "system":  # release_unused has trimmed glibc
         return
     try:
         ctypes.CDLL(None).malloc_trim(0)

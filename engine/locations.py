@@ -1,4 +1,4 @@
-"""Locations of files: local paths and objects in a store, as a user writes them, and the files that a folder means."""
+"""Locations of files: local paths and objects in a store, as a user writes them, and the files in a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def located(location: str | os.PathLike[str]) -> Location:
 
 
 def true_place(location: str | os.PathLike[str]) -> str:
-    """The place that ``location`` names as a text to compare with others: local links are followed, and ``..`` is gone.
+    """The place that ``location`` names, as text for comparisons: local links are followed, and ``..`` is resolved.
 
     Raises ``UsageError`` for a URL of another kind.
 
@@ -59,7 +59,7 @@ def is_below(place: str, folder: str) -> bool:
 
 
 def reading_location(location: str | os.PathLike[str]) -> Location:
-    """The place that ``location`` names, a local path left as relative as it is."""
+    """The place that ``location`` names; a relative local path stays relative."""
     if isinstance(location, ObjectUrl):
         return location
     text = os.fspath(location)
@@ -76,7 +76,7 @@ def exists(location: Location) -> bool:
 
 
 def writable(location: Location) -> Location:
-    """Return a place that is written. Raises ``UsageError`` for one of an HTTP server or the Hub."""
+    """Return a place to write to. Raises ``UsageError`` for one on an HTTP server or the Hub."""
     if isinstance(location, ObjectUrl) and location.is_read_only:
         raise UsageError(
             f"{location.scheme}:// can only be read, not written",
@@ -110,8 +110,8 @@ def files_below(
 ) -> Iterator[Path]:
     """The files with one of ``suffixes`` in a folder, by their names, and then those in the folders below it.
 
-    Names that begin with one of ``hidden`` are left out with all below them, and links to folders are not followed. A
-    folder that ``is_input`` comes as a whole. ``tell`` gets the skipped paths, and the reasons.
+    Names that begin with one of ``hidden`` are left out with everything below, and links to folders are not followed. A
+    folder for which ``is_input`` is true is one result. ``tell`` gets the skipped paths, and the reasons.
     """
 
     def unlisted(error: OSError) -> None:
@@ -131,7 +131,7 @@ def files_below(
 
 
 def fixed_part(pattern: str) -> Path:
-    """The folder that a pattern names, before its first part with magic.
+    """The folder before the first part of a pattern with wildcards.
 
     >>> str(fixed_part("/logs/2024/*/*.mcap"))
     '/logs/2024'
@@ -144,14 +144,14 @@ def fixed_part(pattern: str) -> Path:
 
 _PATH: Final = re.compile(r"(?<![\w./:])(?:file://)?(/[^\s/'\"`<>|]+(?:/[^\s/'\"`<>|]+)+)")
 _DEEP: Final = 3
-"""Parts of a path, with the root: folders right below the root have names that entities may have, too."""
+"""Parts of a path, including the root: entities may have the names of folders directly below the root."""
 
 
 def without_folders(text: str, *places: str | None) -> str:
-    """Return a text that may be published: of paths of this machine only the last name is left.
+    """Return a text that may be published: paths of this machine are reduced to their last name.
 
-    These are the given ``places``, and any other that exists, or whose folder does. What else begins with a slash is
-    the path of an entity, or the name of a topic.
+    These are the given ``places``, and any other path that exists, or whose folder exists. Other text that begins with
+    a slash is the path of an entity, or the name of a topic.
     """
     for place in places:
         if place is not None and not is_url(place) and Path(place).is_absolute():

@@ -1,7 +1,7 @@
 """HTML that notebooks show of an object: panels of facts, tables and bars, as text.
 
-All text is escaped, and bounded: long values and long tables are cut, which is said. There is no script, and nothing is
-fetched. Colours are mixed with those of the notebook, so that every theme, light or dark, can be read.
+All text is escaped and bounded: long values and tables are visibly cut. There is no script, and nothing is fetched.
+Colours are mixed with those of the notebook, so that text is legible in every theme, light or dark.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 from .errors import ChunkmillError
 
 MOST_ROWS: Final = 40
-"""Rows of a table that are shown."""
+"""The most rows shown of a table."""
 
 MOST_CHARACTERS: Final = 160
-"""Characters of a value that are shown."""
+"""The most characters shown of a value."""
 
 STYLE: Final = """
 .chunkmill { --line: rgba(128,128,128,.32); --panel: rgba(128,128,128,.1); --track: rgba(128,128,128,.14);
@@ -59,36 +59,36 @@ STYLE: Final = """
 .chunkmill svg.chart text { fill: currentColor; opacity: .72; font: 11px system-ui, sans-serif; }
 .chunkmill ul { padding-left: 1.2rem; }
 """
-"""The style of what is here, and of the page of a report, which is in its class ``chunkmill``, too."""
+"""The style of these panels, and of a report's page, which has the class ``chunkmill``, too."""
 
 
 class Html(str):
-    """Text that is HTML already, and is not escaped again."""
+    """Text that is already HTML, and is not escaped."""
 
     __slots__ = ()
 
 
 Cell = str | int | None
-"""Of a table: text, a number (to the right, with separators), :class:`Html`, or nothing."""
+"""A cell of a table: text, a number (right-aligned, with separators), :class:`Html`, or nothing."""
 
 _QUANTITY: Final = re.compile(r"[\d.,]+( [A-Za-z]{1,3}| min.*| h.*)?")
 _JOINER: Final = "\u200d"
 
 
 def printable(text: str) -> str:
-    """``text`` without what XML cannot hold or nobody can see."""
+    """``text`` with invisible characters, and those that XML does not allow, replaced."""
     return "".join(c if c.isprintable() or c == _JOINER else "\ufffd" for c in text)
 
 
 def escaped(text: str) -> str:
     """Return a text with HTML's special characters escaped."""
-    from html import escape  # two milliseconds, of which workers and commands need none
+    from html import escape  # takes two milliseconds, and workers and commands do not need it
 
     return escape(text)
 
 
 def shown(text: str, most: int = MOST_CHARACTERS) -> Html:
-    """A text as HTML, on one line, cut where it is longer than ``most`` characters.
+    """A text as HTML, on one line, cut to at most ``most`` characters.
 
     >>> shown("<b>&"), shown("aaaa bbbb", 5)
     ('&lt;b&gt;&amp;', 'aaaa…')
@@ -169,7 +169,7 @@ def bar(part: float, tip: str = "") -> Html:
 
 
 def track(spans: Iterable[tuple[float, float]], tip: str = "") -> Html:
-    """Bars on one line: each from a place to another, both of 0 to 1. What nearly touches is drawn as one.
+    """Bars on one line: each from a start to an end, both from 0 to 1. Bars that nearly touch are joined.
 
     >>> track([(0, 0.25), (0.251, 0.5), (0.9, 1)]).count("<i ")
     2
@@ -185,7 +185,7 @@ def track(spans: Iterable[tuple[float, float]], tip: str = "") -> Html:
 
 
 _NARROWEST: Final = 1 / 250
-"""The gap that is still drawn, of the whole line."""
+"""The smallest gap that is drawn, as a share of the line."""
 
 
 def _tip(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Pipelines: functions from a stream to a stream, with their known origin.
+"""Pipelines: functions from a stream to a stream, with their origin.
 
-A Python file becomes a module of its own, and its code can be sent to workers that do not have it.
+A Python file becomes a module of its own, and its code can be sent to workers that do not have the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .storage import ObjectUrl
 from .stream import LazyChunkStream, OperatorNode, nodes_of, sink_of
 
 _NOT_ITS_OWN = (ReadError, WriteError, SessionError, MemoryError)
-"""Errors of data and machine: a function of the pipeline that was being called is not to blame for them."""
+"""Errors of data and machine: the pipeline's function that was running did not cause them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Pipeline:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in one line: its class and what it says.
+    """An error in one line: its class and its message.
 
     >>> describe_error(KeyError("speed")), describe_error(ValueError())
     ("KeyError: 'speed'", 'ValueError')
@@ -170,16 +170,16 @@ class CodeLine(NamedTuple):
 
 
 class OwnCode:
-    """The code that belongs to a pipeline: one file, or with ``siblings`` every file below its folder too."""
+    """The code that belongs to a pipeline: one file; with ``siblings``, also every file below its folder."""
 
     def __init__(self, file: Path, *, siblings: bool) -> None:
         self._file = file
         self._folder = file.parent if siblings else None
 
     def place_in(self, error: BaseException) -> CodeLine | None:
-        """Return the innermost line of this code that ``error`` passed, or None.
+        """Return the innermost line of this code in the traceback of ``error``, or None.
 
-        An error that comes from a task has its traceback as text, in a note.
+        An error from a task has its traceback as text, in a note.
         """
         if isinstance(error, SyntaxError) and error.filename is not None and self._is_own(error.filename):
             return CodeLine(error.filename, error.lineno or 1)
@@ -200,7 +200,7 @@ _CHUNKMILL = Path(__file__).resolve().parent.parent
 
 
 def _passed(error: BaseException) -> Iterator[CodeLine]:
-    """The places that an error passed, the innermost last; before them, those of what caused it."""
+    """The lines in the traceback of an error, the innermost last; before them, those of its cause."""
     if error.__cause__ is not None:
         yield from _passed(error.__cause__)
     for frame in traceback.extract_tb(error.__traceback__):
@@ -291,7 +291,7 @@ _numbers = itertools.count(1)
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the current text of the file: bytecode from a moment ago may be of an older one."""
+    """Compiles the current text of the file: recent bytecode may be that of an older text."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
@@ -300,13 +300,13 @@ class _SourceLoader(SourceFileLoader):
 
 
 def load_file(path: Path) -> ModuleType:
-    """Run the file at the absolute ``path`` and give its module, under a name that no other has.
+    """Run the file at the absolute ``path``, and return its module, under a unique name.
 
     While it runs, its folder is first on ``sys.path``, as for a script. Modules that it imports from there become its
-    own: another pipeline, or this one loaded again, imports them anew. Functions and classes of all of them travel to
-    workers with their code.
+    own: another pipeline, or this one loaded again, imports them anew. Functions and classes of these modules are sent
+    to workers with their code.
 
-    Raises ``PipelineError``, with the user's own line, where running it fails.
+    Raises ``PipelineError``, with the user's own line, if running it fails.
     """
     name = f"chunkmill_pipeline_{next(_numbers)}_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
     loader = _SourceLoader(name, str(path))
@@ -344,7 +344,7 @@ def _load_error(path: Path, error: BaseException) -> PipelineError:
 
 @contextmanager
 def _folder_first(folder: Path) -> Iterator[None]:
-    """Import from ``folder`` first; what was imported from it leaves ``sys.modules`` again."""
+    """Import from ``folder`` first; afterwards, remove modules imported from it from ``sys.modules``."""
     before = dict(sys.modules)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
@@ -368,9 +368,9 @@ def _lies_in(module: ModuleType | None, folder: Path) -> bool:
 
 
 def _look_at_imports(path: Path) -> None:
-    """Check imported modules that are loaded already: Python uses these, whatever is beside the file.
+    """Check imported modules that are loaded already: Python uses these instead of modules next to the file.
 
-    One of the file's folder travels by value like the others; one from elsewhere is refused instead of being used.
+    A loaded module of the file's folder is sent by value, like the others; one from elsewhere is refused.
     """
     tree = ast.parse(path.read_bytes(), str(path))
     for node in ast.walk(tree):

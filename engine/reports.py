@@ -19,7 +19,7 @@ from .units import counted, duration, rows_in_chunks, size
 
 @dataclass(frozen=True, slots=True)
 class SizeHistogram:
-    """Numbers of chunks by their bytes: ``counts[n]`` is the number of sizes from 2^(n-1) to 2^n - 1, 0 that of 0.
+    """Numbers of chunks by their bytes: ``counts[n]`` counts sizes from 2^(n-1) to 2^n - 1, ``counts[0]`` those of 0.
 
     >>> SizeHistogram.of([0, 1, 1000, 1023, 1024]).counts
     {0: 1, 1: 1, 10: 2, 11: 1}
@@ -34,7 +34,7 @@ class SizeHistogram:
 
     @classmethod
     def sum(cls, histograms: Iterable[SizeHistogram]) -> SizeHistogram:
-        """All of them together."""
+        """The sum of several histograms."""
         total: Counter[int] = Counter()
         for histogram in histograms:
             total.update(histogram.counts)
@@ -54,11 +54,11 @@ REPORT_VERSION: Final = 1
 class TaskReport:
     """One task. ``start`` and ``seconds`` are wall time, counted from the start of the run.
 
-    ``phases`` are seconds by phase (:data:`~chunkmill.engine.task_context.PHASES`); what is left of ``seconds`` is none
-    of them. ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, ``bytes_passed`` as
-    much of it as was copied without being decoded. ``bytes_read`` were read from files and object stores, in
-    ``requests``; what is mapped into memory, or copied by the kernel, is not counted. ``worker`` is the process that
-    ran it, ``host:pid``.
+    ``phases`` are seconds by phase (:data:`~chunkmill.engine.task_context.PHASES`); the rest of ``seconds`` belongs to
+    no phase. ``bytes_in`` is the size of the split in its source, ``bytes_out`` that of the part, of which
+    ``bytes_passed`` were copied without being decoded. ``bytes_read`` were read from files and object stores, in
+    ``requests``, without bytes that are mapped into memory, or copied by the kernel. ``worker`` is the process that ran
+    the task, ``host:pid``.
     """
 
     index: int
@@ -78,7 +78,7 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class EntityReport:
-    """Totals of one entity. ``bytes`` are those of its messages, compressed."""
+    """Totals of one entity. ``bytes`` is the compressed size of its messages."""
 
     entity_path: str
     chunks: int
@@ -174,7 +174,7 @@ class RunReport:
         )
 
     def __repr__(self) -> str:
-        """The figures that matter first, in a line.
+        """The most important figures, in a line.
 
         >>> RunReport(2, 18, 3513, 782_496, 1_204_000, 1.25, destination="drive.rrd")
         RunReport(drive.rrd: 3,513 rows in 18 chunks, 782.5 kB -> 1.2 MB, 1.2 s)
@@ -256,7 +256,7 @@ def page(heading: str, subtitle: str, body: str, *, title: str = "") -> str:
 
 
 def report_panel(report: RunReport) -> str:
-    """The same, without the plan, as a notebook shows it."""
+    """Return the report for a notebook: the page's content, without the plan."""
     charts = "\n".join(_body(replace(report, plan="")))
     return panel(report.destination or "Run", [_subtitle(report)], f"<style>{_colours()}</style>", charts)
 
@@ -360,7 +360,7 @@ def phase_strip(shares: Sequence[tuple[str, float]]) -> str:
 
 
 def timeline(tasks: Sequence[TaskReport], seconds: float) -> str:
-    """Tasks on an axis of time, those that overlap below each other."""
+    """Tasks on an axis of time; overlapping ones are below each other."""
     end = max([seconds, *(t.start + t.seconds for t in tasks)]) or 1.0
     lanes = _lanes(tasks)
     used = min(_MOST_LANES, max(lanes) + 1)

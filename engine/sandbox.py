@@ -1,10 +1,10 @@
-"""Processes that run a C library (PyAV, h5py) on anybody's bytes and can open no file: both ends of their pipes.
+"""Processes that run a C library (PyAV, h5py) on untrusted bytes and can open no file: both ends of their pipes.
 
-A message is three lengths (4 bytes each, big-endian), a JSON object and bytes. The third length is of bytes that are in
-memory which both share, and not in the pipe: one half of it for each direction. The process drives: after a request it
-asks for bytes of a file (``read``), for another file (``open``), for more of what it takes in (``next``), or has bytes
-written (``write``), and sends results (``track``, then ``out``), until it sends ``end`` or ``error``. Its memory is
-bounded, and it may die. Its program is a module that calls :func:`serve` when it has imported all that it needs.
+A message is three lengths (4 bytes each, big-endian), a JSON object and bytes. The third length is that of bytes in
+shared memory instead of the pipe; each direction has one half of this memory. The process drives: after a request, it
+requests bytes of a file (``read``), another file (``open``), or more input (``next``), has bytes written (``write``),
+and sends results (``track``, then ``out``), until it sends ``end`` or ``error``. Its memory is bounded, and it may die.
+Its program is a module that calls :func:`serve` when it has imported everything it needs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct(">III")
 _SHARED: Final = 64 << 20
-"""Bytes of the shared memory. Pages that no message needs are never there."""
+"""Bytes of the shared memory. Pages that no message needs are never allocated."""
 _START_SECONDS: Final = 60.0
 _SILENT_SECONDS: Final = 60.0
 """How long a process may work on one batch; the encoder of a large frame is the slowest."""
@@ -53,12 +53,12 @@ _NOTHING: Final = b"null"
 
 
 def _halves(shared: int) -> tuple[memoryview, memoryview]:
-    """Return the shared memory of a descriptor: what the process is given, and what it makes. Empty for -1."""
+    """Return the shared memory of a descriptor: one half for input, one for output. Empty for -1."""
     if shared < 0:
         return memoryview(b""), memoryview(b"")
     if os.fstat(shared).st_size != _SHARED:
         os.ftruncate(shared, _SHARED)
-        # A process that cut it short would end this one at its next look.
+        # If the process truncated the memory, this one would die at its next access.
         fcntl.fcntl(shared, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     whole = memoryview(mmap.mmap(shared, _SHARED))
     return whole[: _SHARED // 2], whole[_SHARED // 2 :]
@@ -67,8 +67,7 @@ def _halves(shared: int) -> tuple[memoryview, memoryview]:
 class Sandbox:
     """One process. It works on one request at a time.
 
-    ``program`` is the name of its module, which calls :func:`serve`; ``memory`` the bytes of its address
-    space.
+    ``program`` is the name of its module, which calls :func:`serve`; ``memory`` is its address space, in bytes.
     """
 
     def __init__(self, program: str, memory: int) -> None:
@@ -97,12 +96,12 @@ class Sandbox:
         self._answers = self._process.stdout.fileno()
         self._requests = self._process.stdin
         for pipe in (self._answers, self._requests.fileno()):
-            with contextlib.suppress(OSError):  # more than this user may have
+            with contextlib.suppress(OSError):  # beyond the user's limit
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIECE)
 
     @property
     def is_usable(self) -> bool:
-        """Whether this process started it, and it still runs."""
+        """Whether this process started the sandbox, and it still runs."""
         return self._owner == os.getpid() and self._process.poll() is None
 
     def stop(self) -> None:
@@ -112,14 +111,14 @@ class Sandbox:
             self._process.communicate()
 
     def send(self, value: Any, data: bytes = b"") -> None:
-        """Send a message. Raises ``BrokenPipeError`` where the process has ended."""
+        """Send a message. Raises ``BrokenPipeError`` if the process has ended."""
         text = json.dumps(value).encode()
         self._requests.write(_HEAD.pack(len(text), len(data), 0) + text)
         self._requests.write(data)
         self._requests.flush()
 
     def send_from(self, file: PositionalFile, offset: int, size: int) -> None:
-        """Send bytes of a file. Raises ``BrokenPipeError``, and ``ReadError`` where they are not in the file."""
+        """Send bytes of a file. Raises ``BrokenPipeError``, and ``ReadError`` if the file lacks them."""
         if size > len(self._given):
             self.send(None, file.read(offset, size, what="a part of it"))
             return
@@ -128,7 +127,7 @@ class Sandbox:
         self._requests.flush()
 
     def receive(self) -> tuple[str, Any, bytes | memoryview]:
-        """Return the next message: its kind, its value, and its bytes, which may be valid to the next request only.
+        """Return the next message: its kind, value and bytes, which may be valid only until the next request.
 
         Raises ``TimeoutError`` and ``EOFError``.
         """
@@ -185,12 +184,12 @@ def _stop() -> None:
 
 
 class SandboxRequest:
-    """One request to a process: ``answer`` is what it says first, :meth:`items` what it makes.
+    """One request to a process: ``answer`` is its first message, :meth:`items` are its results.
 
-    ``program`` and ``memory`` are those of :class:`Sandbox`. ``file`` is what the process may read, ``given`` what it
-    takes in, ``target`` what it may write. ``open_file`` opens another file, by its name and the path of the file that
-    refers to it; the message of its ``ReadError`` goes to the process. ``files`` are all that were opened, ``file``
-    first. ``path`` names the input in errors. A process that is not done when this is closed is killed.
+    ``program`` and ``memory`` are those of :class:`Sandbox`. ``file`` is the file that the process may read, ``given``
+    its input, ``target`` the file that it may write. ``open_file`` opens another file, by its name and the path of the
+    file that refers to it; the message of its ``ReadError`` goes to the process. ``files`` are all opened files,
+    ``file`` first. ``path`` names the input in errors. Closing the request kills a process that is not done.
     """
 
     def __init__(
@@ -220,7 +219,7 @@ class SandboxRequest:
             raise
 
     def items(self) -> Iterator[Item]:
-        """Yield what the process makes, once. Raises ``ReadError``, ``UnsupportedError`` and ``UsageError``.
+        """Yield the results of the process, once. Raises ``ReadError``, ``UnsupportedError`` and ``UsageError``.
 
         Bytes that a program sends in shared memory are valid until the next item.
         """
@@ -236,7 +235,7 @@ class SandboxRequest:
             self.close()
 
     def close(self) -> None:
-        """Give the process back, or kill it where it is not done."""
+        """Give the process back, or kill it if it is not done."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -246,7 +245,7 @@ class SandboxRequest:
             self._process.stop()
 
     def _next(self, wanted: str) -> tuple[str, Any, Any]:
-        """Serve the process until it says what is wanted, or ends."""
+        """Serve the process until it sends the wanted kind of message, or ends."""
         while True:
             kind, value, data = self._receive()
             if kind == "read" and self.files:
@@ -261,7 +260,7 @@ class SandboxRequest:
                 self._target.seek(value)
                 self._target.write(data)
             elif kind == "error":
-                self._is_done = self._given is None  # a decoder may hang when it ends after damaged samples
+                self._is_done = self._given is None  # a decoder that had damaged samples may hang at its end
                 self._fail(*value)
             elif kind == "end":
                 self._is_done = True
@@ -272,7 +271,7 @@ class SandboxRequest:
                 raise self._lost("the process that read the file violated its protocol")
 
     def _opened(self, name: str, number: int) -> tuple[int, int] | str:
-        """Return the number and the size of another file, or why it is not opened."""
+        """Return the number and the size of another file, or the reason why it is not opened."""
         assert self._open_file is not None
         try:
             file = self._open_file(name, self.files[number].path)
@@ -316,7 +315,7 @@ class SandboxRequest:
 
 
 class FailureError(Exception):
-    """The input is wrong; ``kind`` (read, unsupported or usage) says which error it becomes."""
+    """The input is wrong; ``kind`` (read, unsupported or usage) is the kind of error to raise."""
 
     def __init__(self, message: str, kind: str = "read", offset: int | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -326,9 +325,9 @@ class FailureError(Exception):
 
 
 class Pipes:
-    """The two pipes to the process that asks.
+    """The two pipes to the requesting process.
 
-    With ``seconds``, the process ends when it computes for so long without a message.
+    With ``seconds``, this process ends after computing for that long without a message.
     """
 
     def __init__(self, source: BinaryIO, target: BinaryIO, shared: int = -1, seconds: float = 0.0) -> None:
@@ -338,7 +337,7 @@ class Pipes:
         self._seconds = seconds
 
     def receive(self) -> tuple[Any, bytes | memoryview]:
-        """Return the next message; its bytes may be valid to the next one only. Ends the process after the last."""
+        """Return the next message; its bytes may be valid only until the next one. Ends the process after the last."""
         head = self._source.read(_HEAD.size)
         if len(head) < _HEAD.size:
             sys.exit()
@@ -355,11 +354,11 @@ class Pipes:
         self._target.flush()
 
     def shared(self, size: int) -> memoryview:
-        """Return memory for what is sent by :meth:`send_shared`; empty where there is not so much."""
+        """Return memory for bytes that :meth:`send_shared` sends, or less than ``size`` if there is not enough."""
         return self._made[:size]
 
     def send_shared(self, kind: str, value: Any, size: int) -> None:
-        """Send a message whose bytes are in the shared memory, where they stay until the next request."""
+        """Send a message whose bytes are in the shared memory; they stay there until the next request."""
         self.go_on()
         text = json.dumps({kind: value}).encode()
         self._target.write(_HEAD.pack(len(text), 0, size) + text)
@@ -371,7 +370,7 @@ class Pipes:
         return self.receive()
 
     def go_on(self) -> None:
-        """Grant the next step its time."""
+        """Restart the time limit for the next step."""
         if self._seconds:
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
 
@@ -387,7 +386,7 @@ class AskedFile:
         self.position = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most ``size`` bytes from where it stands."""
+        """Return at most ``size`` bytes from the current position."""
         size = self._size - self.position if size < 0 else min(size, self._size - self.position)
         data = bytes(self._asked(self.position, size)) if size > 0 else b""
         self.position += len(data)
@@ -405,18 +404,18 @@ class AskedFile:
         return self.position
 
     def tell(self) -> int:
-        """Return where it stands."""
+        """Return the current position."""
         return self.position
 
 
 Operation = Callable[[Pipes, dict[str, Any]], None]
-"""The work on one request. It sends ``track`` and then what it makes, as ``out``."""
+"""The work on one request. It sends ``track``, and then its results as ``out``."""
 
 
 def serve(operations: Mapping[str, Operation], seconds: float = 0.0) -> None:
-    """Answer requests to the end of the input, by the operations that they name.
+    """Answer requests until the input ends, by the operations that they name.
 
-    With ``seconds``, the process ends when it computes for so long without a message.
+    With ``seconds``, the process ends after computing for that long without a message.
     """
     os.environ.clear()
     keep_freed_memory()

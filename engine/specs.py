@@ -1,4 +1,4 @@
-"""Specifications in YAML or JSON: their files are read, and each key is taken once. A key that is left is an error."""
+"""Specifications in YAML or JSON: their files are read, and each key is taken once. A key not taken is an error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .limits import MAX_SCHEMA_BYTES, check_limit
 
 
 def read_spec(path: str | os.PathLike[str], example: str, extra: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return what a file holds, and the line of each of its keys, as in ``features.action``.
+    """Return the content of a file, and the line of each key by its full name, such as ``features.action``.
 
     Parameters
     ----------
     path
         A YAML file; JSON is YAML.
     example
-        What such a file begins with, for the hint of an error.
+        Example keys of such a file, for the hint of an error.
     extra
         The extra of chunkmill that brings PyYAML.
 
@@ -66,7 +66,7 @@ class _Mapping:
 
 
 def _lines_of(events: Iterator[Any]) -> dict[str, int]:
-    """Return the line of each key, but of those in lists. Raises ``ValueError`` for a key that is given twice."""
+    """Return the line of each key, except in lists. Raises ``ValueError`` for a key that is given twice."""
     lines: dict[str, int] = {}
     around: list[_Mapping | None] = [None]
     for event in events:
@@ -94,10 +94,10 @@ def _lines_of(events: Iterator[Any]) -> dict[str, int]:
 
 
 class SpecKeys:
-    """The keys of a mapping, each taken once; what is left at the end is an error. ``lines`` are those of the file."""
+    """The keys of a mapping, each taken once; a key not taken is an error. ``lines``: each key's line in the file."""
 
     hint: ClassVar[str]
-    """What an error says to do."""
+    """The hint of each error."""
 
     def __init__(self, given: Any, place: str, lines: Mapping[str, int] | None = None) -> None:
         self.place = place
@@ -108,7 +108,7 @@ class SpecKeys:
         self._left = dict(given)
 
     def at(self, key: str) -> str:
-        """The full name of a key, or of the mapping where the key is empty."""
+        """The full name of a key, or of the mapping if the key is empty."""
         return ".".join(filter(None, (self.place, key)))
 
     def wrong(self, key: str, reason: str) -> UsageError:
@@ -118,7 +118,7 @@ class SpecKeys:
         return UsageError(f"{name or 'the specification'}{line}: {reason}", hint=self.hint)
 
     def take(self, key: str, kinds: Any, default: Any = None, *, required: bool = False) -> Any:
-        """Take the value of a key. Raises ``UsageError`` where it is of none of some types, or is missing."""
+        """Take the value of a key. Raises ``UsageError`` if it has none of the types, or is missing."""
         self._all.append(key)
         if self._left.get(key) is None:
             self._left.pop(key, None)

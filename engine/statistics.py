@@ -1,4 +1,4 @@
-"""Statistics of values, as LeRobot datasets have them: of each episode, and of all episodes.
+"""Statistics of values, as in LeRobot datasets: of each episode, and of all episodes.
 
 Count, minimum, maximum, mean and standard deviation are exact, also of all episodes. Quantiles of an episode are exact
 for the given values. Quantiles of all episodes are computed from at most ``POINTS`` points of each episode: the rank of
@@ -27,8 +27,8 @@ Numbers = npt.NDArray[np.float64]
 class Statistics:
     """The statistics of one feature. Figures are ``[d]``; ``points``, sorted and of equal weight, are ``[k, d]``.
 
-    ``samples`` is what the format counts: frames, even where each frame of an image has many values. ``values`` is the
-    number of values behind the mean.
+    ``samples`` is the count in the format's sense: of frames, even if each frame of an image has many values.
+    ``values`` is the number of values behind the mean.
     """
 
     samples: int
@@ -73,7 +73,7 @@ class Statistics:
 
     @classmethod
     def joined(cls, parts: Sequence[Statistics]) -> Statistics:
-        """Return the statistics of all the values behind some statistics."""
+        """Return the statistics of all values of several parts."""
         if len(parts) == 1:
             return parts[0]
         counts = np.array([part.values for part in parts], np.float64)[:, None]
@@ -92,7 +92,7 @@ class Statistics:
 
     @property
     def deviation(self) -> Numbers:
-        """The standard deviation, of the values as a population."""
+        """The standard deviation of the values as a population."""
         return np.sqrt(self.squares / self.values)
 
     def quantile(self, q: float) -> Numbers:
@@ -108,7 +108,7 @@ class Statistics:
 
 
 def _points_of_all(parts: Sequence[Statistics]) -> Numbers:
-    """Return points of equal weight of all parts, whose points stand for different numbers of values."""
+    """Return points of equal weight for all parts; the points of a part represent different numbers of values."""
     weights = np.concatenate([np.full(len(part.points), part.values / len(part.points)) for part in parts])
     points = np.concatenate([part.points for part in parts])
     total = weights.sum()
@@ -138,14 +138,14 @@ def pixel_step(height: int, width: int) -> int:
 
 
 class PixelCounts:
-    """The number of times that each value of 8 bits is in each channel of images: all that their statistics need."""
+    """Counts of each 8-bit value in each channel of images, from which their statistics are computed."""
 
     def __init__(self, channels: int = 3) -> None:
         self._counts = np.zeros((channels, 256), np.int64)
         self._images = 0
 
     def add(self, image: npt.NDArray[np.uint8], times: int = 1) -> None:
-        """Count the pixels ``[height, width, channels]`` of an image that is shown some times."""
+        """Count the pixels ``[height, width, channels]`` of an image, ``times`` times."""
         for channel in range(len(self._counts)):
             self._counts[channel] += times * np.bincount(image[..., channel].ravel(), minlength=256)
         self._images += times

@@ -1,15 +1,15 @@
 """The context of a task: its clock, its ids, its quarantine, the file it keeps open, and memory that it reuses.
 
-The stage makes a context for each task, and takes each step of the task within it. What runs there finds it by
-:func:`current`: lenses, lazy payloads and functions of users are called in ways that have no room for an argument. So
-this is the one state of the core that changes while a task runs; between two steps it is as before, so that runs with
-interleaved results don't see each other's.
+The stage makes a context for each task, and takes each step of the task within it. Code that runs there finds it by
+:func:`current`, as the calls of lenses, lazy payloads and users' functions have no room for an argument. So this is the
+only state of the core that changes while a task runs. Between two steps, it is restored, so that runs with interleaved
+results don't see each other's context.
 
-The clock has the phases of the task's time, which exclude each other. A phase is entered around work that does not
-yield, so that the consumer of a generator is not charged to it.
+The clock divides the task's time into phases, which exclude each other. A phase covers work that does not yield, so
+that the time of a generator's consumer is not charged to it.
 
-A task closes the generators of users that it began (:func:`held`) when it ends, however it ends: an exception keeps the
-frames that it went through, and with them unfinished generators.
+However a task ends, it closes the users' generators that it began (:func:`held`): an exception keeps the frames of its
+traceback, and with them unfinished generators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ K = TypeVar("K")
 
 
 class TaskContext:
-    """Things of which a task has one of each type, beside those of the context in which it is made.
+    """The objects of a task, one of each type, and those of the context in which it is made.
 
     >>> class Count:
     ...     number = 0
@@ -48,7 +48,7 @@ class TaskContext:
         self.things.update({type(thing): thing for thing in things})
 
     def find(self, kind: type[K]) -> K | None:
-        """The thing of this type, if there is one."""
+        """The object of this type, or None."""
         return self.things.get(kind)
 
     def own(self, kind: type[K]) -> K:
@@ -58,7 +58,7 @@ class TaskContext:
     def run(self, items: Iterable[T]) -> Generator[T, None, Any]:
         """Yield ``items``, each made within this context, and return the value that a generator returns.
 
-        At the end ``items`` is closed, and every generator that is :func:`held`, within this context or one in it.
+        At the end, it closes ``items`` and every generator that is :func:`held`, in this context or one within it.
         """
         remaining = iter(items)
         thread = _thread
@@ -83,7 +83,7 @@ class TaskContext:
             _thread.context = before
 
     def hold(self, thing: object, close: Callable[[], None]) -> None:
-        """Call ``close`` at the end, unless ``thing`` was let go before."""
+        """Call ``close`` at the end, unless :meth:`let_go` was called for ``thing``."""
         self._held[id(thing)] = close
 
     def let_go(self, thing: object) -> None:
@@ -92,7 +92,7 @@ class TaskContext:
 
     @contextmanager
     def ending(self, items: object = None) -> Iterator[None]:
-        """Close ``items`` and all that is held, at the end of the block or of the context around, the newest first."""
+        """Close ``items`` and all held generators, newest first, at the end of the block or of the outer context."""
         close = getattr(items, "close", None)
         if close is not None:
             self.hold(items, close)
@@ -102,7 +102,7 @@ class TaskContext:
         except BaseException as error:
             try:
                 self._close()
-            except Exception as other:  # the first error is the reason
+            except Exception as other:  # the first error is the cause
                 if isinstance(error, GeneratorExit):
                     raise
                 error.add_note(f"A generator that was closed then raised {type(other).__name__}: {other}")
@@ -124,7 +124,7 @@ class TaskContext:
 
 
 class _NoTask(TaskContext):
-    """Outside of tasks there is nothing."""
+    """The context outside of tasks, which has no objects."""
 
     def __init__(self) -> None:
         self._around = self
@@ -142,22 +142,22 @@ _thread = _Thread()
 
 
 def as_task(items: Iterable[T]) -> Generator[T, None, Any]:
-    """Run ``items`` as a task does: in a context of its own, with :func:`held` generators closed at its end."""
+    """Run ``items`` like a task: in its own context, which closes :func:`held` generators at its end."""
     return TaskContext().run(items)
 
 
 def current() -> TaskContext:
-    """The context of the task that this thread runs; outside of tasks, that of the thread."""
+    """The context of the task that this thread runs, or, outside of tasks, of the thread."""
     return _thread.context
 
 
 def find(kind: type[K]) -> K | None:
-    """The thing of this type that the task has, if there is one: in one call, as every phase of every chunk asks."""
+    """The task's object of this type, or None: in one call, as every phase of every chunk needs it."""
     return _thread.context.things.get(kind)
 
 
 def held(items: Iterable[T]) -> Iterator[T]:
-    """Give the items of an iterable of a user's. A generator is closed at the end of the task at the latest.
+    """Give the items of a user's iterable. A generator is closed at the end of the task at the latest.
 
     >>> def numbers():
     ...     try:
@@ -185,9 +185,9 @@ def _held(remaining: Iterator[T], close: Callable[[], None]) -> Iterator[T]:
 
 
 def lasting(kind: type[K]) -> K:
-    """Return the memory of this type for the tasks of this thread, made on first use.
+    """Return the object of this type that is shared by the tasks of this thread, made on first use.
 
-    Nothing depends on what is in it: buffers, and what was found out before.
+    Results never depend on its content: buffers, and cached facts.
     """
     return _made(_thread.memory, kind)
 
@@ -216,14 +216,14 @@ WRITE: Final = "write"
 PHASES: Final = (READ, DECODE, OPERATE, ENCODE, WRITE)
 """The phases of a task, in the order in which a chunk goes through them.
 
-``read``: from the source, decompressed and checked; ``decode``: messages or record batches made into columns;
-``operate``: filters, lenses, functions, compaction; ``encode``: columns made into compressed messages; ``write``:
-messages and copied payloads to the part, and what makes them durable.
+``read``: reading, decompressing and checking the source; ``decode``: turning messages or record batches into columns;
+``operate``: filters, lenses, functions, compaction; ``encode``: turning columns into compressed messages; ``write``:
+writing messages and copied payloads to the part, durably.
 """
 
 
 class Fetches:
-    """Reads of files and requests to object stores, of one task; threads that read ahead count, too.
+    """One task's reads of files and requests to object stores, including those of threads that read ahead.
 
     ``pieces`` were requested by callers, ``requests`` were sent for them, and ``bytes`` arrived.
     """
@@ -271,7 +271,7 @@ class Clock:
 
 
 class phase:  # noqa: N801 (reads as a word: `with phase(READ):`)
-    """Charges its block to a phase; nothing where nobody measures.
+    """Charges the time of its block to a phase; does nothing if times are not measured.
 
     >>> with TaskContext(clock := Clock()).entered(), phase(READ):
     ...     with phase(DECODE):
@@ -298,7 +298,7 @@ class phase:  # noqa: N801 (reads as a word: `with phase(READ):`)
 
 
 def timed(items: Iterable[T], name: str) -> Iterator[T]:
-    """The same items; the time it takes to make each is charged to a phase.
+    """Yield the same items; the time to make each is charged to a phase.
 
     >>> with TaskContext(clock := Clock()).entered():
     ...     list(timed("ab", READ)), clock.seconds[READ] > 0
@@ -321,7 +321,7 @@ def _timed(items: Iterator[T], name: str, clock: Clock) -> Iterator[T]:
 
 
 def asked_for(pieces: int = 1) -> None:
-    """Count pieces of a file that are wanted."""
+    """Count requested pieces of a file."""
     fetches = find(Fetches)
     if fetches is not None:
         fetches.add(pieces, 0, 0)
@@ -337,7 +337,7 @@ def fetched(size: int) -> None:
 
 
 def passed_through(size: int) -> None:
-    """Count bytes of a payload that were copied as they lay."""
+    """Count bytes of a payload that were copied unchanged."""
     clock = find(Clock)
     if clock is not None:
         clock.passed_bytes += size
@@ -351,5 +351,5 @@ def came_in(size: int) -> None:
 
 
 def is_measuring() -> bool:
-    """Return whether :func:`came_in` is heard, so that a size need not be computed for nobody."""
+    """Return whether :func:`came_in` counts, as otherwise no size need be computed."""
     return find(Clock) is not None

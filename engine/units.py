@@ -29,7 +29,7 @@ def rows_in_chunks(rows: int, chunks: int) -> str:
 
 
 def utc_time(seconds: float, precision: str = "milliseconds") -> str:
-    """Return seconds since 1970 in RFC 3339. Raises the error of ``datetime`` if no calendar has them.
+    """Return seconds since 1970 in RFC 3339. Raises the error of ``datetime`` for years outside its calendar.
 
     >>> utc_time(1.5), utc_time(0, "seconds")
     ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')
@@ -52,7 +52,7 @@ def size(num_bytes: float) -> str:
 
 
 def part_of_size(done: int, total: int) -> str:
-    """Two sizes, the unit named once where it is the same.
+    """Two sizes; a common unit is named once.
 
     >>> part_of_size(63_000_000, 104_200_000), part_of_size(900, 2_000_000)
     ('63.0/104.2 MB', '900 B/2.0 MB')
@@ -94,7 +94,7 @@ _SECONDS: Final = {
 
 
 def seconds_of(given: float | str) -> float:
-    """A duration in seconds, from text or a number. Raises ``UsageError`` for what is none.
+    """A duration in seconds, from text or a number. Raises ``UsageError`` for other values.
 
     >>> seconds_of("10s"), seconds_of("5 minutes"), seconds_of("1.5h"), seconds_of(0.2)
     (10.0, 300.0, 5400.0, 0.2)
@@ -116,15 +116,15 @@ Moment = datetime | str | timedelta | int
 """A time in the past: a datetime, ISO text, how long ago it was, or nanoseconds since 1970."""
 
 _LEAST_NANOSECONDS: Final = 10**17
-"""A time of 1973 in nanoseconds; every later time has a smaller number in seconds, milliseconds and microseconds."""
+"""A time of 1973 in nanoseconds. Present times in seconds, milliseconds and microseconds are smaller numbers."""
 _LONGEST_AGE: Final = timedelta(days=1_000_000)
-"""More than the age of anything; Lance's microseconds have 64 bits."""
+"""Longer than any age; Lance's microseconds have 64 bits."""
 
 
 def age_of_moment(name: str, given: Moment) -> timedelta:
-    """Return how long ago a time was; negative for one that comes. A time without a zone is in UTC.
+    """Return how long ago a time was; negative for a future time. A time without a zone is in UTC.
 
-    ``name`` is that of the argument. numpy's times count as datetimes, and its lengths of time as timedeltas. Raises
+    ``name`` is the argument's name. numpy's times count as datetimes, and its lengths of time as timedeltas. Raises
     ``UsageError`` for anything else.
 
     >>> age_of_moment("before", timedelta(days=8))
@@ -144,7 +144,7 @@ a datetime, ISO text, a timedelta (how long ago), or nanoseconds since 1970.
 
 
 def _age(given: Any) -> timedelta | None:
-    if type(given).__module__ == "numpy" and hasattr(given, "dtype"):  # which takes long to import
+    if type(given).__module__ == "numpy" and hasattr(given, "dtype"):  # numpy takes long to import
         given = (given.astype(f"{given.dtype.kind}8[us]") if given.dtype.kind in "mM" else given).item()
     if isinstance(given, timedelta):
         if given < timedelta():
@@ -156,7 +156,7 @@ def _age(given: Any) -> timedelta | None:
         if given < _LEAST_NANOSECONDS:
             raise ValueError("it is a time before 1973, in nanoseconds")
         given = datetime.fromtimestamp(given // 10**9, UTC) + timedelta(microseconds=given % 10**9 // 1000)
-    if not isinstance(given, datetime) or given != given:  # as NaT of pandas
+    if not isinstance(given, datetime) or given != given:  # such as pandas' NaT
         return None
     return datetime.now(UTC) - (given if given.tzinfo is not None else given.replace(tzinfo=UTC))
 

@@ -1,6 +1,6 @@
-"""A live Rerun viewer: a client of one, and chunks sent into a recording that it shows.
+"""A live Rerun viewer: a client, and chunks sent into a recording that the viewer shows.
 
-The one place that imports rerun-sdk.
+Only this module imports rerun-sdk.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class ViewerClient:
         detach_process
             Whether the viewer outlives this process and the client. By default it does so only if it has a window.
         executable_name
-            The program, searched on ``PATH`` and beside this Python.
+            The program, searched on ``PATH`` and next to this Python.
         executable_path
             The path of the program, instead of a search.
 
@@ -382,7 +382,7 @@ class ViewerClient:
 
     def __del__(self) -> None:
         if getattr(self, "_kill_on_exit", False) and getattr(self, "_owns_viewer", False):
-            with contextlib.suppress(Exception):  # while Python ends, there may be nothing left to do it with
+            with contextlib.suppress(Exception):  # while Python ends, modules that this needs may be gone
                 self.quit()
 
     def __repr__(self) -> str:
@@ -394,7 +394,7 @@ def _viewer_client() -> Any:
 
 
 def _wait_for_silence(url: str, timeout: float) -> None:
-    """Return when nobody listens at ``url`` any more."""
+    """Return when no process listens at ``url`` any more."""
     parts = urlsplit(url)
     end = time.monotonic() + timeout
     while time.monotonic() < end:
@@ -414,5 +414,5 @@ def _check_url(url: str) -> None:
 
 
 def _beside_python(name: str) -> str | None:
-    """The program in the scripts of this Python's environment, where it is not on ``PATH``."""
+    """The program among the scripts of this Python's environment, if it is not on ``PATH``."""
     return None if shutil.which(name) else shutil.which(name, path=str(Path(sysconfig.get_path("scripts"))))

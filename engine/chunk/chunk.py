@@ -147,7 +147,7 @@ _INDEX_KINDS = ("index", "time")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Options of reading: ``index`` are the names of timelines, none for static data, None for what metadata says."""
+    """Options of reading. ``index``: the timelines' names; empty for static data, None to use the metadata."""
 
     index: tuple[str, ...] | None
     entity_path: str | None
@@ -213,7 +213,7 @@ class Reading:
 def batches_of(dataframe: Any) -> Iterator[pa.RecordBatch]:
     """The record batches of a dataframe of any kind.
 
-    Raises ``TypeError``, at once, for what is none.
+    Raises ``TypeError``, at once, for other objects.
     """
     if isinstance(dataframe, pa.RecordBatch):
         return iter((dataframe,))
@@ -234,10 +234,10 @@ def batches_of(dataframe: Any) -> Iterator[pa.RecordBatch]:
 
 
 def in_nanoseconds(batch: pa.RecordBatch, reading: Reading) -> pa.RecordBatch:
-    """``batch`` with the integers and times of its timelines as Rerun has them, and text as plain strings.
+    """Return ``batch`` with Rerun's types of integers and times in its timelines, and text as plain strings.
 
-    Dataframes count in what they like: Spark in microseconds, pandas in 32 bits. Raises ``ValueError`` where a time
-    does not fit into 64 bits of nanoseconds.
+    Dataframes have other types: Spark's times are in microseconds, pandas may use 32 bits. Raises ``ValueError`` if a
+    time does not fit into 64 bits of nanoseconds.
     """
     fields, columns = [], []
     for field, column in zip(batch.schema, batch.columns, strict=True):
@@ -272,7 +272,7 @@ def _timeline(times: pa.Array, name: str) -> Timeline:
 
 
 class StoredColumns(Protocol):
-    """The columns of a chunk where they are stored, none of them decoded."""
+    """The stored columns of a chunk, none of them decoded."""
 
     @property
     def component_names(self) -> Sequence[str]:
@@ -298,7 +298,7 @@ class StoredColumns(Protocol):
 class Chunk:
     """Rows of one entity: ids, times on zero or more timelines, and values of one or more components.
 
-    Chunks are immutable; methods that transform one return a new one. A chunk without timelines is static. ``==``
+    Chunks are immutable; methods that transform a chunk return a new one. A chunk without timelines is static. ``==``
     compares identity, and a chunk without rows is falsy.
 
     >>> from chunkmill import ComponentColumn
@@ -457,7 +457,7 @@ class Chunk:
         chunk._made = made
         return chunk
 
-    # --- what is in it
+    # --- contents
 
     @property
     def header(self) -> ChunkHeader:
@@ -602,7 +602,7 @@ class Chunk:
 
     @property
     def _known(self) -> ChunkHeader | ChunkData:
-        """The header or the data, whichever is there; loads only when neither is."""
+        """The header, or without one the data, which may have to be loaded."""
         return self._header if self._header is not None else self.data
 
     # --- making another of it
@@ -673,7 +673,7 @@ class Chunk:
 
 
 class OnlyChunk(Chunk):
-    """A chunk that unpacks like the list of one that Rerun gives for a record batch from 0.34 on."""
+    """A chunk that unpacks like the one-element list that Rerun 0.34 and newer return for a batch."""
 
     __slots__ = ()
 
@@ -689,7 +689,7 @@ def _restored(batch: pa.RecordBatch) -> Chunk:
 
 
 def _is_interpreted(batch: pa.RecordBatch) -> bool:
-    """Return True if a batch claims no ids, neither its own nor of its rows, and marks its timelines."""
+    """Return True if a batch has neither a chunk id nor row ids, and marks its timelines."""
     fields = [field.metadata or {} for field in batch.schema]
     if b"rerun:id" in (batch.schema.metadata or {}) or any(m.get(b"rerun:kind") == b"control" for m in fields):
         return False
@@ -702,7 +702,7 @@ def _loader(payload: Payload) -> Callable[[], ChunkData]:
 
 
 def _decoded(payload: Payload, load: Callable[[], T]) -> T:
-    """The columns in a payload; a batch that is no chunk is the file's fault, so a :class:`ReadError`."""
+    """Decode the columns of a payload. Raises :class:`ReadError`, as a batch that is no chunk is the file's fault."""
     try:
         return load()
     except ReadError:

@@ -1,4 +1,4 @@
-"""Columns that a user builds chunks from, and those of a schema: read-only descriptors in order, selectors of one."""
+"""Columns to build chunks from; descriptors of a schema's columns, and their order; selectors of a column."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def _not_seconds(value: float) -> ValueError:
 
 
 PROPERTIES = "/__properties"
-"""The entity that holds what is true of a recording as a whole."""
+"""The entity that holds the properties of a recording."""
 
 _TOMBSTONE = "Clear:is_recursive"
 
@@ -415,9 +415,9 @@ Key = tuple[tuple[bool, tuple[tuple[str, int, str], ...]], ...]
 def path_order(entity_path: str) -> Key:
     """A sort key for entity paths: part by part, a parent before its children.
 
-    Runs of digits compare as numbers (those with leading zeros first, as text), letters of the English alphabet
-    without their case (``A`` before ``a`` where nothing else differs), other characters by code point. Parts that
-    start with two underscores come last among their siblings.
+    Runs of digits compare as numbers (those with leading zeros first, as text), English letters regardless of case
+    (``A`` before ``a`` if nothing else differs), other characters by code point. Parts that start with two underscores
+    come last among their siblings.
 
     >>> sorted(["/__properties", "/b10", "/b2", "/b", "/B", "/"], key=path_order)
     ['/', '/B', '/b', '/b2', '/b10', '/__properties']
@@ -434,7 +434,7 @@ def _token(token: str) -> tuple[str, int, str]:
 
 
 class SelectorTypeError(TypeError, ValueError):
-    """A selector is none of the kinds that are understood."""
+    """A selector has an unsupported type."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -63,7 +63,7 @@ def join_parts(parts: Sequence[str]) -> str:
 
 
 def _unescape(text: str, i: int) -> tuple[str, int]:
-    """Return the character of the escape at ``text[i]`` (behind its backslash), and the next index."""
+    """Return the character of the escape at ``text[i]`` (after its backslash), and the next index."""
     c = text[i]
     if c == "u" and text[i + 1 : i + 2] == "{":
         end = text.find("}", i + 2, i + 11)
@@ -526,7 +526,7 @@ _NESTED = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.i
 
 
 def pickle_whole() -> None:
-    """Tell every pickler of this process how to pickle those types; unpickling them needs nothing."""
+    """Make every pickler of this process keep all facts of fixed-size list and map types; unpickling needs no setup."""
     copyreg.pickle(pa.FixedSizeListType, _fixed_size_list)
     copyreg.pickle(pa.MapType, _map)
 

@@ -1,7 +1,7 @@
-"""Images of pixels: their encodings, by the names of ROS, and Rerun's formats of them.
+"""Pixel images: their encodings, by ROS name, and Rerun's image formats for these.
 
-Source: the encodings of ROS (``sensor_msgs/image_encodings.hpp``), which Foxglove's ``RawImage`` takes over; the codes
-are those of Rerun's ``PixelFormat``, ``ColorModel`` and ``ChannelDatatype``.
+Source: the encodings of ROS (``sensor_msgs/image_encodings.hpp``), which Foxglove's ``RawImage`` shares; the codes are
+those of Rerun's ``PixelFormat``, ``ColorModel`` and ``ChannelDatatype``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NUMBER_BYTES: Final = {U8: 1, I8: 1, U16: 2, I16: 2, I32: 4, F32: 4, F64: 8}
 
 
 class ImageEncoding(NamedTuple):
-    """An encoding of images: its format, the bytes of a pixel in a row, and the rows for one of its height.
+    """An image encoding: its format, the bytes per pixel of a stored row, and the stored rows per row of pixels.
 
     ``depth``: one channel that is shown as distance.
     """
@@ -64,7 +64,7 @@ class ImageEncoding(NamedTuple):
 
     @property
     def number_bytes(self) -> int:
-        """The bytes of a channel's number; 1 for encodings that are no numbers of channels."""
+        """The bytes of a channel's number; 1 for encodings with a pixel format."""
         return _NUMBER_BYTES.get(self.datatype or U8, 1)
 
 

@@ -1,4 +1,4 @@
-"""Values as Parquet files keep them: types that every reader of Parquet knows, and the way back without a loss.
+"""Values in Parquet files: types that every Parquet reader knows, and the lossless conversion back.
 
 ==============================================  ==================================================================
 Arrow                                           in the file
@@ -10,12 +10,12 @@ decimals of more than 38 digits                 string
 dates in milliseconds                            dates in days
 unions                                          struct: the ``type`` of each value, and a field for each type
 structs without fields                          bool, true
-dictionaries, run-end encoded values, views     what they stand for
-what is null throughout                         bool, null
+dictionaries, run-end encoded values, views     their plain values
+values of the null type                         bool, null
 all else                                        the same
 ==============================================  ==================================================================
 
-Spark refuses or misreads those on the left, polars and DuckDB some of them.
+Spark refuses or misreads the types on the left; polars and DuckDB refuse or misread some.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def portable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _simple(kind: pa.DataType) -> pa.DataType | None:
-    """The form of a type that is another type as a whole; None for all others."""
+    """Return the type that replaces a whole type, or None for other types."""
     if _is_bytes(kind):
         return pa.large_binary() if _is_large(kind) else pa.binary()
     if kinds.is_timestamp(kind) and kind.unit == "ns":
@@ -142,7 +142,7 @@ def from_portable(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _relisted(values: pa.Array, kind: pa.DataType, mask: pa.Array | None, *, back: bool) -> pa.Array:
-    """A list as one of another type, its values converted."""
+    """Return lists under another list type, with their values converted."""
     if kinds.is_fixed_size_list(kind):
         size = kind.list_size
         child = values.values.slice(values.offset * size, len(values) * size)
@@ -154,7 +154,7 @@ def _relisted(values: pa.Array, kind: pa.DataType, mask: pa.Array | None, *, bac
 
 
 def _flat(values: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
-    """The bounds of each list among the values of all, from 0 on, and these values."""
+    """The bounds of each list in the flat values of all lists, and these values; bounds start at 0."""
     if kinds.is_list_view(values.type) or kinds.is_large_list_view(values.type):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
         return np.concatenate([[0], np.cumsum(sizes)]), values.flatten()
@@ -242,6 +242,6 @@ def _is_large(kind: pa.DataType) -> bool:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    """Return whether it is a list of bytes, as Rerun has blobs: a value of its own for each would take five times."""
+    """Return True for a list of bytes, such as Rerun's blobs; one value per byte would take five times the space."""
     is_plain = kinds.is_list(kind) or kinds.is_large_list(kind)
     return bool(is_plain and kind.value_type == pa.uint8() and not kind.value_field.nullable)

@@ -1,4 +1,4 @@
-"""The columns of a recording, a store or a dataset; as Arrow fields with Rerun's metadata, and back."""
+"""The columns of a recording, a store or a dataset; conversion to Arrow fields with Rerun's metadata, and back."""
 
 from __future__ import annotations
 

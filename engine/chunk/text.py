@@ -120,7 +120,7 @@ def _metadata(field: pa.Field) -> str:
 
 
 CELL_LIMIT = 100
-"""Characters of a cell; what is longer loses its end to an ellipsis."""
+"""The most characters of a cell; a longer text ends with an ellipsis."""
 
 Writer = Callable[[Any], Iterator[str]]
 """Yields the text of one scalar in pieces, each at most a little longer than :data:`CELL_LIMIT`."""
@@ -156,7 +156,7 @@ def _cut(text: str) -> str:
 
 
 def writer_of(datatype: pa.DataType) -> Writer:
-    """The writer for values of ``datatype``; raises ``ValueError`` for a time zone that nobody knows."""
+    """The writer for values of ``datatype``; raises ``ValueError`` for an unknown time zone."""
     if isinstance(datatype, pa.BaseExtensionType):
         return _nullable(_through(writer_of(datatype.storage_type)))
     if pa.types.is_dictionary(datatype):
@@ -306,7 +306,7 @@ def _half(value: Any) -> str:
     if not math.isfinite(number):
         return _not_finite(number)
     shortest = Decimal(np.format_float_positional(np.float32(number), unique=True, trim="-"))
-    return format(Decimal(number).quantize(shortest, ROUND_HALF_UP), "f")  # a tie goes up here, and to even elsewhere
+    return format(Decimal(number).quantize(shortest, ROUND_HALF_UP), "f")  # ties round up here, and to even elsewhere
 
 
 def _float(value: Any) -> str:
@@ -360,7 +360,7 @@ _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?")
 
 
 def fraction(nanoseconds: int) -> str:
-    """The part behind the seconds: nothing, or 3, 6 or 9 digits.
+    """The text after the seconds: empty, or a point and 3, 6 or 9 digits.
 
     >>> fraction(0), fraction(500_000_000), fraction(1000)
     ('', '.500', '.000001')
@@ -442,9 +442,9 @@ def interval_text(months: int, days: int, nanoseconds: int) -> str:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The zone an Arrow timestamp names: an offset (``+01:30``) or a name of the IANA data base.
+    """The time zone of an Arrow timestamp's type: an offset (``+01:30``) or an IANA name.
 
-    Raises ``ValueError`` for what is neither.
+    Raises ``ValueError`` for other text.
     """
     offset = _OFFSET.fullmatch(name)
     if offset:
@@ -483,7 +483,7 @@ def _offset(seconds: int, zone: tzinfo) -> tuple[int, str]:
     try:
         moment = datetime.fromtimestamp(0, UTC) + timedelta(seconds=seconds)
         span = moment.astimezone(zone).utcoffset()
-    except OverflowError:  # a year that Python's calendar lacks: the zone's rule of 1970 will do
+    except OverflowError:  # a year that Python's calendar lacks: use the zone's rule of 1970
         span = datetime.fromtimestamp(0, UTC).astimezone(zone).utcoffset()
     total = 0 if span is None else round(span.total_seconds())
     if total == 0:
@@ -509,7 +509,7 @@ _PREFIXES = (
 
 
 def format_chunk(data: ChunkData, *, width: int = 240, redact: bool = False, trim_metadata_keys: bool = True) -> str:
-    """See :meth:`Chunk.format`. Cells are cut at 100 characters, and no value is rendered further than that."""
+    """See :meth:`Chunk.format`. Cells are cut at 100 characters; only that part of a value is rendered."""
     width = operator.index(width)
     if width < 0:
         raise OverflowError("can't convert negative int to unsigned")
@@ -586,8 +586,8 @@ Cell = Sequence[str]
 def draw(rows: Sequence[Sequence[Cell]], *, most: int | None = None, header: bool = False) -> list[str]:
     """The lines of a table.
 
-    ``most`` is the largest width of a column with its two blanks; longer lines are wrapped. With ``header`` a double
-    line stands under the first row, even when it is the only one.
+    ``most`` is the largest width of a column with its two blanks; longer lines are wrapped. With ``header``, a double
+    line follows the first row, even if it is the only one.
 
     >>> print("\\n".join(draw([[["a"], ["b"]], [["1"], ["2"]]], header=True)))
     ┌───┬───┐
@@ -633,7 +633,7 @@ def _wrapped(cell: Cell, width: int) -> list[str]:
 def wrap(line: str, width: int) -> list[str]:
     """The pieces of a line, broken at blanks; a word longer than ``width`` is cut.
 
-    A word that leaves at most two columns ends its line, and no word is begun in the last two.
+    A word that leaves at most two columns ends its line, and no word begins in the last two.
 
     >>> wrap("type: non-null FixedSizeBinary(16)", 30)
     ['type: non-null', 'FixedSizeBinary(16)']
@@ -667,7 +667,7 @@ def wrap(line: str, width: int) -> list[str]:
 
 
 def _unless_full(line: str, width: int, out: list[str]) -> str:
-    """``line``, to go on with, or nothing when it is as good as full and went to ``out``."""
+    """Return ``line`` to continue; if it is almost full, append it to ``out`` and return an empty line."""
     if width_of(line) > max(width - 2, 0):
         out.append(line)
         return ""

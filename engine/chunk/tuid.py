@@ -27,10 +27,10 @@ _ID_TYPE = pa.binary(16)
 _BIG_ENDIAN = np.dtype(">u8")
 
 _RANDOM_BITS: Final = 62
-"""Of the first counter: what tells two processes apart that begin in one nanosecond."""
+"""Bits of the random first counter, which tells apart processes that begin in one nanosecond."""
 
 _LEAP: Final = 1 << 24
-"""Nanoseconds that are left to a run while the clock is behind, as it was set back."""
+"""Nanoseconds reserved for a run while the clock is behind, after it was set back."""
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class _Clock:
         return now
 
     def next(self) -> int:
-        """A time after all that were given."""
+        """Return a time later than all earlier ones."""
         with self._lock:
             now = time.time_ns()
             if now > self._newest:
@@ -137,7 +137,7 @@ _clock = _Clock()
 
 
 def mint(rows: int = 0) -> bytes:
-    """Make a TUID. It is larger than all earlier ones of the task, or outside of tasks, of the thread.
+    """Make a TUID. It is larger than all earlier ones of the task, or, outside of tasks, of the thread.
 
     The ``rows`` TUIDs after it (:func:`following`) are reserved.
     """

@@ -1,31 +1,30 @@
-"""Value rows: what chunks say as rows of plain columns, one row per message, with readable names.
+"""Value rows: the values of chunks as rows of plain columns with readable names, one row per message.
 
 Three steps, for everything that makes frames (``to_arrow``, ``to_pandas``, ``frame``, Spark's value rows):
 
-1. A :class:`Schema` says which columns there are: that of a source that knows it, or of chunks that are here
-   (:func:`columns_of`).
+1. A :class:`Schema` lists the columns: the schema of a source that knows it, or of chunks at hand (:func:`columns_of`).
 2. :meth:`ValueSchema.of` gives each of them a name and a type; :attr:`ValueSchema.arrow` is the schema of the rows,
-   :meth:`ValueSchema.select` leaves some columns. It pickles, and travels to tasks.
-3. :meth:`ValueSchema.batches` makes record batches of exactly that schema of an iterator of chunks, within
-   :class:`TimeBounds`. What was not selected is not looked at.
+   :meth:`ValueSchema.select` selects columns. It can be pickled and sent to tasks.
+3. :meth:`ValueSchema.batches` turns an iterator of chunks into record batches of exactly that schema, within
+   :class:`TimeBounds`. Columns that are not selected are not read.
 
-Of a stream these are three calls of ``engine/stream``, for a reader's ``reader.values()`` or any other stream::
+For a stream, these are three calls of ``engine/stream``, for a reader's ``reader.values()`` or any other stream::
 
     request = FrameRequest.of("/imu", columns=["linear_acceleration"], index="log_time", start=…, end=…)
     schema = value_schema(stream, request)              # on the driver; schema.arrow
     tasks = single_tasks(framed(stream, request))       # a picklable work for each split
     schema.batches(chunk.data for chunk in tasks[0].run(0))   # in a task: the rows, as record batches
 
-Names: a column is called by the shortest of these that means one thing among all columns, in this order:
+Names: a column has the first of these names that is unambiguous among all columns:
 
 - a field of a message (a component ``…:message``): ``orientation``, ``sensor_msgs.msg.Imu:orientation``,
-  ``/imu:orientation``; any other component: ``scalars``, ``Scalars:scalars``, ``/arm:Scalars:scalars``; and where one
-  name still has several types, with the type behind it.
+  ``/imu:orientation``; any other component: ``scalars``, ``Scalars:scalars``, ``/arm:Scalars:scalars``; if a name still
+  has several types, its type follows it.
 - A timeline has its own name; ``log_time`` and ``publish_time`` also mean ``message_log_time`` and
-  ``message_publish_time`` of an MCAP, unless there is a timeline of that name. Names of times and ``entity_path`` are
-  never those of others.
-- Columns of several entities that have one name and one type are one column. Fields of a message go before others.
-- A field of a struct is called by its path, ``linear_acceleration.x``: where it is selected, or all are flattened.
+  ``message_publish_time`` of an MCAP, unless there is a timeline of that name. No other column has the name of a time
+  or ``entity_path``.
+- Columns of several entities with the same name and type are one column. Fields of a message take precedence.
+- A field of a struct is called by its path, ``linear_acceleration.x``, if it is selected or all structs are flattened.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     import polars
 
 ENTITY_PATH: Final = "entity_path"
-"""The column of rows of several entities that names the entity of each."""
+"""The column that names the entity of each row, if rows are of several entities."""
 
 _MESSAGE: Final = ":message"
 _MCAP_TIMES: Final = ("message_log_time", "message_publish_time")
@@ -152,7 +151,7 @@ class ValueColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A value of a component as a column of its own: the component, the path of fields in it, its names, best first."""
+    """A value with its own column: its component, the path of fields to the value, and its names, best first."""
 
     origin: Origin
     path: Path
@@ -359,7 +358,7 @@ def _fields(kind: pa.StructType, path: Path, flatten: bool) -> Iterator[tuple[Pa
 
 
 def _resolved(leaves: Sequence[_Leaf], taken: Collection[str]) -> list[str]:
-    """A name for each: the best that no other column has, and no name in ``taken``."""
+    """Return a name for each leaf: its best one that no other column has and that is not in ``taken``."""
     levels = [0] * len(leaves)
     while True:
         groups: dict[str, list[int]] = defaultdict(list)
@@ -374,7 +373,7 @@ def _resolved(leaves: Sequence[_Leaf], taken: Collection[str]) -> list[str]:
 
 
 def _losing(leaves: Sequence[_Leaf], group: Sequence[int], is_taken: bool) -> Sequence[int]:
-    """Those of a group with one name that need another one."""
+    """Return the leaves of a group with the same name that need another name."""
     if is_taken:
         return group
     if _are_one(leaves, group):
@@ -386,7 +385,7 @@ def _losing(leaves: Sequence[_Leaf], group: Sequence[int], is_taken: bool) -> Se
 
 
 def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
-    """Return True if leaves can be one column: of one type, and of different entities or of the very same value."""
+    """Return True if leaves can be one column: with the same type, and from different entities or the same value."""
     first = leaves[group[0]]
     seen: dict[str, tuple[Origin, Path]] = {}
     return all(
@@ -398,7 +397,7 @@ def _are_one(leaves: Sequence[_Leaf], group: Sequence[int]) -> bool:
 
 
 def _are_alike(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Return True if two types are equal but for nullability. A null type goes with every type."""
+    """Return True if two types are equal but for nullability. A null type matches every type."""
     return kind.equals(other) or pa.types.is_null(kind) or _plain(kind) == _plain(other)
 
 
@@ -460,7 +459,7 @@ def _single(values: pa.ListArray, origin: Origin) -> pa.Array:
 
 
 def _field(values: pa.Array, path: Path) -> pa.Array:
-    """A field of structs; null where one of them is."""
+    """A field of structs; null where a struct is null."""
     for name in path:
         index = values.type.get_field_index(name)
         if index < 0:
@@ -499,7 +498,7 @@ def polars_of(table: pa.Table) -> polars.DataFrame:
 
 
 def _check_installed(library: str) -> None:
-    """Raise ``MissingExtraError`` where a library is missing."""
+    """Raise ``MissingExtraError`` if a library is missing."""
     try:
         import_module(library)
     except ImportError as error:

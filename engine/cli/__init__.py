@@ -12,11 +12,10 @@ import sys
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # said here, too, as Ctrl-C may come before anything else is imported
+_INTERRUPTED = 130  # repeated here, as Ctrl-C may come before anything else is imported
 _NEW_OBJECTS = 50_000
-"""After so many new objects garbage is looked for. By default it is 700, and while modules are imported that is done
-hundreds of times for nothing: 0.06 of 0.65 s of CPU of a cold ``convert`` of the demo recording (2 cores, the least of
-nine in turns)."""
+"""New objects before the garbage collector runs. With its default, 700, it runs hundreds of times for nothing during
+imports: 0.06 of 0.65 s of CPU of a cold ``convert`` of the demo recording (2 cores, the least of nine in turns)."""
 
 
 def main() -> None:
@@ -34,7 +33,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     finally:
-        # What is left to do is to clear up, in which a signal would leave something behind. Not by SIG_IGN: processes
-        # that are started now would inherit that.
+        # Only cleaning up is left, which a signal would cut short. SIG_IGN is not used: processes started now would
+        # inherit it.
         for kind in (signal.SIGINT, signal.SIGTERM):
             signal.signal(kind, lambda *_: None)

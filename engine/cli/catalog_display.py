@@ -29,7 +29,7 @@ def kind_of(entry: DatasetEntry | TableEntry) -> str:
 
 
 def no_catalog(lake: str, or_else: str = "") -> SourceMissingError:
-    """Return the error on a place without a catalog. Its hint names a catalog beside it with a similar name."""
+    """Return the error for a place without a catalog; its hint names a catalog next to it with a similar name."""
     place = located(lake)
     names: list[str] = []
     if isinstance(place, Path) and place.parent.is_dir():
@@ -93,7 +93,7 @@ def layers_of(dataset: DatasetEntry) -> list[RecordingEntry]:
 
 
 def show_segments(lake: str, dataset: DatasetEntry, *, everything: bool, as_json: bool) -> None:
-    """Print a dataset, as JSON or as tables; ``everything``: its columns, and the files of layers, too."""
+    """Print a dataset, as JSON or as tables; ``everything``: also its columns, and the files of layers."""
     facts = facts_of(dataset)
     segments: dict[str, list[RecordingEntry]] = {}
     for layer in layers_of(dataset):

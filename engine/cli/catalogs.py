@@ -1,6 +1,6 @@
 """The commands of catalogs: ``catalog``, ``register``, ``unregister``, ``sql``, ``find``, ``samples``; their display.
 
-As in ``commands``, click alone is imported. A JVM is started only where ``register --executor spark`` asks for it.
+As in ``commands``, click alone is imported. A JVM is started only for ``register --executor spark``.
 """
 
 from __future__ import annotations
@@ -532,7 +532,7 @@ def samples(
 
 
 def _show_samples(dataset: str, spec: SampleSpec, job: TrainingJob, epoch: int, limit: int, *, as_json: bool) -> None:
-    """Print what a job has: its samples and their order, its fields, and the first samples of an epoch."""
+    """Print the content of a job: its samples and their order, its fields, and the first samples of an epoch."""
     import pyarrow as pa
 
     from ..chunk import json_of
@@ -584,7 +584,7 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _show_pass(figures: PassFigures, *, as_json: bool) -> None:
-    """Print what a pass took."""
+    """Print the figures of a pass."""
     if as_json:
         ratios = ("samples_per_second", "fetched_per_byte", "decoded_per_frame")
         echo_json({**figures._asdict(), **{name: getattr(figures, name) for name in ratios}})
@@ -615,9 +615,9 @@ def _ratio(value: Any) -> str:
 
 
 def place_at(store: str, dataset: str | None) -> Location:
-    """The place of a store: the given one, or that of the given dataset of the catalog.
+    """The place of a store, or of the given dataset of a catalog.
 
-    Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a dataset that is not there.
+    Raises ``UsageError`` for a catalog without a dataset, ``NotFoundError`` for a missing dataset.
     """
     if dataset is not None:
         place = located(dataset_at(store, dataset))
@@ -686,7 +686,7 @@ def _entry(lake: str, name: str) -> DatasetEntry | TableEntry:
 
 
 def one_dataset_at(lake: str, name: str | None) -> DatasetEntry:
-    """The dataset of a name, or the only one. Raises ``UsageError`` if several could be meant."""
+    """The named dataset, or the only one. Raises ``UsageError`` if no name is given and there are several."""
     from ..catalog import one_dataset
 
     return one_dataset(opened_catalog(lake), name)
@@ -705,9 +705,9 @@ def _check_known(what: str, given: Sequence[str], names: Iterable[str], lake: st
 
 
 def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files of paths and patterns, and the folders and prefixes, all as URLs or absolute paths.
+    """Return the files that paths and patterns name, and the folders and prefixes, all as URLs or absolute paths.
 
-    Raises ``UsageError`` if nothing is named, ``SourceMissingError`` for what is not there.
+    Raises ``UsageError`` if nothing is named, ``SourceMissingError`` for a missing file.
     """
     from glob import has_magic
 
@@ -755,7 +755,7 @@ def _follow(handles: Iterable[RegistrationHandle], dataset: str, *, as_json: boo
                     _tell(result, as_json=as_json, quiet=quiet)
         except (KeyboardInterrupt, Terminated) as interrupt:
             handle.cancel()
-            # Those that are being committed are waited for by the process in any case.
+            # The process waits in any case for files that are being committed.
             count = sum(result.is_success for result in handle.iter_results())
             raise type(interrupt)(
                 f"{counted(count, 'recording')} registered; to register the rest, repeat with --on-duplicate skip"

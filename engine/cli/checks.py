@@ -1,4 +1,4 @@
-"""Checks: of what was written (``verify``), of what recordings mean (``doctor``), of pipelines (``check``)."""
+"""Checks of files, stores and tables (``verify``), of recorded data (``doctor``) and of pipelines (``check``)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TABLE: Final = ".lance"
 
 
 def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Verify files, stores and tables: print a line on each, or on each fault; exit with code 1 if there is one.
+    """Verify files, stores and tables: print a line on each, or on each fault; exit with code 1 if there are faults.
 
     ``as_json``: an object on each, with its faults.
     """
@@ -196,7 +196,7 @@ def _inputs(arguments: Iterable[str]) -> Iterator[tuple[Location, Callable[[], V
 
 
 def _tables(location: Location) -> dict[Location, LanceTable]:
-    """The tables of a catalog, wherever they are stored, or right in a folder, or the table itself."""
+    """The tables of a catalog (wherever they are stored), the tables directly in a folder, or the table itself."""
     if isinstance(location, Path) and not location.is_dir():
         return {}
     if isinstance(location, ObjectUrl) and (format_of_name(location.name) is not None or location.is_pattern):
@@ -267,7 +267,7 @@ def _line(verification: Verification) -> str:
 def check_pipeline(location: str, argument: str | None, svg: str | None) -> None:
     """Load a pipeline, apply it to the first recording of ``argument`` or to none, and print and draw its plan.
 
-    No chunk is read. Raises ``UsageError`` and ``PipelineError`` if it is not fit to run, ``ReadError`` if the
+    No chunk is read. Raises ``UsageError`` and ``PipelineError`` if the pipeline cannot run, ``ReadError`` if the
     input cannot be opened, ``WriteError`` if the picture cannot be written.
     """
     from ..pipelines import load_pipeline

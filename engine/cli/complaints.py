@@ -35,7 +35,7 @@ def reported(*, debug: bool) -> Iterator[None]:
         except (KeyboardInterrupt, Terminated) as interrupt:
             raise _interrupted(interrupt) from None
         except BrokenPipeError:
-            # Whoever read our output has gone; python must not try to flush to it at exit.
+            # The reader of our output has gone; python must not try to flush to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(FAILED) from None
         except Exception as error:  # noqa: BLE001 (the last line of defence: no trace reaches the user unasked)
@@ -54,7 +54,7 @@ def _interrupted(interrupt: BaseException) -> click.exceptions.Exit:
 
 
 def show(error: Exception, *, debug: bool, path: Location | None = None) -> None:
-    """Print ``error`` as one paragraph on stderr, after its trace with ``debug``; it always names ``path``."""
+    """Print ``error`` as one paragraph on stderr, with ``debug`` after its trace; it always names ``path``."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     text = paragraph(error)
@@ -124,7 +124,7 @@ def warnings_as_lines(
 ) -> Iterator[None]:
     """Print the warnings of reading ``path`` at its end: each text once, on one line, with the path.
 
-    What is in ``printed``, as episodes of one dataset are warned of the same, is not printed again, and warnings of the
+    Texts in ``printed`` are not printed again, as episodes of a dataset have the same warnings. Warnings of the
     categories ``but`` are not printed at all.
     """
     printed = set() if printed is None else printed

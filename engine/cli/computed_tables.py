@@ -1,6 +1,6 @@
 """``chunkmill tables``: plan and fill computed columns, refresh views, list failures; ``chunkmill label``: add labels.
 
-As in ``commands``, click alone is imported. A JVM is started only where ``backfill`` or ``refresh`` runs on Spark.
+As in ``commands``, click alone is imported. A JVM is started only if ``backfill`` or ``refresh`` runs on Spark.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _opened(table: str, catalog: str | None, modules: Sequence[str]) -> Table:
 
 
 def _existing_table(table: str, catalog: str | None) -> Table:
-    """The table, after a read of it: a missing table has no jobs and no errors. Raises ``NotFoundError``."""
+    """Open a table and check that it exists: a missing one would list no jobs or errors. Raises ``NotFoundError``."""
     opened = _opened(table, catalog, ())
     assert opened.version > 0
     return opened

@@ -59,10 +59,10 @@ Converter = Callable[[Sequence[ConversionJob]], Iterator[tuple[ConversionJob, bo
 """Converts some inputs, and yields each with its success as soon as it is done."""
 
 CHECKPOINTS = ".chunkmill-convert"
-"""The folder in the output with the journals of cut runs, until these have been continued."""
+"""The folder in the output with the journals of interrupted runs, until these are continued."""
 
 JOBS_AT_ONCE: Final = 64
-"""Jobs that are opened, converted and committed before the next ones: a cut run loses at most so many."""
+"""Jobs are opened, converted and committed in groups of this size: an interrupted run loses at most one group."""
 
 _DONE: Final = "done.jsonl"
 _STALE_SECONDS: Final = 7 * 86400.0
@@ -77,8 +77,8 @@ def convert_many(
 ) -> tuple[list[RunReport], Failures, list[ConversionJob]]:
     """Convert all inputs into ``folder``.
 
-    Gives what was done, what failed, both in the order of the inputs, and those that an earlier run of the same command
-    had done before it was cut. ``arguments`` are the inputs as the command named them.
+    Return the reports and the failures, both in the order of the inputs, and the jobs that an earlier, interrupted run
+    of the same command had done. ``arguments`` are the inputs as the command named them.
     """
     work = _Work(folder, options)
     with output_folder(folder), progress_bar(f"{len(jobs)} recordings", quiet=options.quiet) as bar:
@@ -97,10 +97,10 @@ def convert_many(
 
 
 class _Journal:
-    """The inputs that a command has converted: after an interruption the same command goes on from there.
+    """The inputs that a command has converted: after an interruption, the same command continues from there.
 
-    ``folder`` is the command's alone, and is removed when all have succeeded. A file is known by its path, size and
-    time of modification; it is converted again where its output is gone.
+    Only this command uses ``folder``; it is removed when all inputs have succeeded. A file is known by its path, size
+    and time of modification; it is converted again if its output is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,8 +109,8 @@ class _Journal:
     def run(self, jobs: Mapping[LandedFile, ConversionJob], convert: Converter) -> list[ConversionJob]:
         """Convert the inputs that are not done yet, and return the jobs that an earlier run had done.
 
-        ``convert`` yields each job with its success as soon as it is done. Raises what it raises; then, and
-        when it is interrupted, what succeeded is remembered.
+        ``convert`` yields each job with its success as soon as it is done. Its errors pass through. After an error or
+        an interruption, the journal still lists the jobs that succeeded.
         """
         with writing(str(self._folder)):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class _Journal:
         return [job for file, job in jobs.items() if file not in todo]
 
     def _run_all(self, todo: Mapping[LandedFile, ConversionJob], convert: Converter) -> int:
-        """Convert all, note those that succeed, and return their number."""
+        """Convert all inputs, note those that succeed, and return their number."""
         jobs, file_of = list(todo.values()), {id(job): file for file, job in todo.items()}
         succeeded = 0
         with (self._folder / _DONE).open("a", encoding="utf-8") as journal:
@@ -141,7 +141,7 @@ class _Journal:
         return succeeded
 
     def entries(self) -> set[LandedFile]:
-        """The noted files; a cut last line counts for nothing."""
+        """The noted files; an incomplete last line is ignored."""
         from ..ingest import LandedFile
 
         path = self._folder / _DONE
@@ -156,7 +156,7 @@ class _Journal:
         return files
 
     def _remove_stale(self) -> None:
-        """Remove the journals of other commands that were cut long ago and never ran again."""
+        """Remove the journals of other commands that were interrupted long ago and never run again."""
         for other in self._folder.parent.iterdir():
             if other != self._folder and other.is_dir() and time.time() - other.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
@@ -264,7 +264,7 @@ def _checkpoint(folder: Location, options: ConvertOptions, arguments: Sequence[s
 
 
 def _code_of(file: Path | None, name: str) -> list[str]:
-    """The name of a pipeline, and digests of the Python files beside its own, as it may use any of them."""
+    """The name of a pipeline, and digests of the Python files next to its file, as it may use any of them."""
     files = [] if file is None else sorted(file.parent.glob("*.py"))
     return [name, *(f"{f.name}:{hashlib.sha256(f.read_bytes()).hexdigest()}" for f in files)]
 
@@ -280,8 +280,8 @@ def convert_all(
 
     ``jobs`` are planned if they are not given. With a ``kind`` the output is a folder of files of this format.
 
-    Raises ``UsageError`` if the call is wrong; leaves with exit code 1 where an input failed (2 where every failure
-    is one of usage).
+    Raises ``UsageError`` if the call is wrong; leaves with exit code 1 if an input failed (2 if all failures are wrong
+    usage).
     """
     began, started = time.time(), time.perf_counter()
     arguments = list(arguments)
@@ -345,7 +345,7 @@ def _failed(failures: Failures, count: int, options: ConvertOptions) -> click.ex
 def _done_before(
     jobs: Sequence[ConversionJob], output: str, options: ConvertOptions, arguments: Sequence[str], kind: str | None
 ) -> set[ConversionJob]:
-    """Return the jobs of a folder of MCAPs that an earlier run of the same command had done before it was cut.
+    """Return the jobs of a folder of MCAPs that an earlier, interrupted run of the same command had done.
 
     An RRD may be replaced in any case.
     """
@@ -372,7 +372,7 @@ def _check(jobs: Sequence[ConversionJob], options: ConvertOptions, done: Collect
 
 
 def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
-    """Raise ``UsageError`` for options of choice that an input's format lacks."""
+    """Raise ``UsageError`` for selection options that an input's format lacks."""
     for purpose in dict.fromkeys(o.refused for o in all_options() if o.refused and o.name in options.reading):
         for job in jobs:
             row = format_of_name(job.source.name)
@@ -420,7 +420,7 @@ def _convert_one(
 
 
 def convert_to_parquet(arguments: Sequence[str], output: str, options: ConvertOptions) -> None:
-    """Write the recordings of all inputs as one folder of Parquet files; those of one id are joined.
+    """Write the recordings of all inputs as one folder of Parquet files; those with the same id are joined.
 
     Raises ``ChunkmillError``; then nothing is written.
     """
@@ -450,7 +450,7 @@ def convert_to_parquet(arguments: Sequence[str], output: str, options: ConvertOp
 def _tell_of_one(
     jobs: Sequence[ConversionJob], source: Location | str, target: Location, report: RunReport, options: ConvertOptions
 ) -> None:
-    """Print what became of inputs that were written to one output; ``source`` names them."""
+    """Print the result of inputs that were written to one output; ``source`` names the inputs."""
     if options.as_json:
         sources = [as_given(str(job.source)) for job in jobs]
         echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})
@@ -533,10 +533,10 @@ def _choices(options: ConvertOptions) -> set[tuple[str, str]]:
 
 
 def advise_after(jobs: Iterable[ConversionJob], options: ConvertOptions) -> None:
-    """Warn of each choice of entities or topics without a result in any of the finished jobs.
+    """Warn of each choice of entities or topics that matches nothing in the finished jobs.
 
-    Outputs are read until every choice has a result. With a pipeline, entities may be others than those
-    that were chosen, and nothing is said.
+    Outputs are read until every choice has a match. There are no warnings with a pipeline, as it may write other
+    entities than the chosen ones.
     """
     left = _choices(options)
     if not left or options.pipeline is not None:
@@ -596,7 +596,7 @@ def _has_star(path: str) -> bool:
 
 
 def _included(text: str) -> list[str]:
-    """The wanted paths of an expression; without those with a star, which have a warning already.
+    """The included paths of an expression, without those with a star, which have a warning already.
 
     >>> _included("/imu/** +/gps - /imu/raw /a*")
     ['/imu/**', '/gps']

@@ -35,8 +35,8 @@ def add_version_commands(
 ) -> None:
     """Add the commands to a group.
 
-    ``target`` gives a command the arguments with which ``opened`` opens a dataset or a table. For ``versions`` they may
-    be others.
+    ``target`` adds the arguments with which ``opened`` opens a dataset or a table. ``versions`` may have other
+    arguments.
     """
 
     @group.command("versions")

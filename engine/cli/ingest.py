@@ -1,6 +1,6 @@
 """``chunkmill ingest``, ``compact`` and ``vacuum``, and the display of an ingestion.
 
-The latter also as they are chosen to be tried again, or dropped.
+Quarantined files are listed, retried and dropped here, too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NUMBERS = ("at byte", "tries")
 _SHORTEST = 12
 
 PERIOD: Final = 2.0
-"""Seconds between two looks of ``--watch``."""
+"""Seconds between two updates of ``--watch``."""
 
 
 def show_once(status: IngestStatus, store: str, *, as_json: bool) -> bool:
@@ -285,7 +285,7 @@ def _acted_on(
 
 
 def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[QuarantinedFile]:
-    """The files at ``paths``: each is a path as the quarantine has it, or one from the current folder."""
+    """The files at ``paths``, each spelled as in the quarantine, or relative to the current folder."""
     by_path = {file.path: file for file in files}
     chosen = {}
     for path in paths:
@@ -298,7 +298,7 @@ def _named(files: Sequence[QuarantinedFile], paths: Sequence[str]) -> list[Quara
 
 
 def _print_json(files: Sequence[QuarantinedFile]) -> None:
-    """One object a line; times are ISO 8601 in UTC, ``modified_ns`` nanoseconds since 1970, sizes and offsets bytes."""
+    """Print an object per line: times in ISO 8601 (UTC), ``modified_ns`` in ns since 1970, sizes, offsets in bytes."""
     for file in files:
         times = {name: getattr(file, name).isoformat() for name in ("first_seen", "last_seen")}
         click.echo(json.dumps({**asdict(file), **times}, ensure_ascii=False))
@@ -334,7 +334,7 @@ def _cells(file: QuarantinedFile) -> list[str]:
 
 
 def _shortened(cells: list[list[str]], width: int) -> list[list[str]]:
-    """The rows with messages cut to one line, in the room that a terminal of ``width`` columns has left.
+    """Return the rows, with messages cut to the room that a terminal of ``width`` columns leaves on one line.
 
     Paths are never cut; they get half of the room at most, and take as many lines as they need.
     """
@@ -375,7 +375,7 @@ def run_ingest(
 ) -> None:
     """Run an ingestion until its end or a signal; check all arguments before anything is created.
 
-    With ``once``, leaves with exit code 1 where files went into quarantine.
+    With ``once``, leaves with exit code 1 if files went into quarantine.
     """
     _check(once=once, every=every, into=into, dataset=dataset, rrds=rrds, as_json=as_json)
     executor, why = choice(
@@ -443,7 +443,7 @@ def _checked(
 ) -> Callable[[], str | os.PathLike[str] | None]:
     """Return a function that returns the store, and creates it if it is a missing dataset.
 
-    ``make`` makes the ingestion into a store, which shows before that whether all arguments are right.
+    ``make`` makes the ingestion into a store; this checks all arguments before the dataset is created.
     """
     if into is None or dataset is None:
         make(into=into).check()
@@ -498,7 +498,7 @@ class _Summary(IngestListener):
         """Do nothing."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON data; ``bytes`` are those of chunks as they are written."""
+        """The summary as JSON data; ``bytes`` is the size of the written chunks."""
         names = ("recordings", "chunks", "rows", "bytes")
         files = {outcome.value: self._outcomes[outcome] for outcome in Outcome}
         return {**self._facts, "files": files, **{name: self._sums[name] for name in names}, "failed": self.failed}

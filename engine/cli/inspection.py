@@ -1,7 +1,7 @@
 """The report of ``inspect`` for people: tables that fit the terminal, the important parts first.
 
-On a terminal columns that lack room are left out, the least important first, and names are folded; elsewhere every row
-is whole, on one line.
+On a terminal, the least important columns are left out if room lacks, and names are folded; elsewhere, every row is
+whole, on one line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ASIDE = ("/__properties", "/__warnings")
 
 
 class Heading(NamedTuple):
-    """A column's heading, and its turn to be left out if room lacks: the highest number first, 0 never."""
+    """A column's heading and rank: if room lacks, columns of the highest rank are left out first, rank 0 never."""
 
     heading: str
     goes: int = 0
@@ -46,13 +46,13 @@ class EntityColumn(NamedTuple):
 
 
 def wide_console(*, stderr: bool = False) -> Console:
-    """Return a console as wide as its terminal; one that is a file or a pipe has room for all."""
+    """Return a console as wide as its terminal; a file or a pipe has room for everything."""
     console = Console(highlight=False, stderr=stderr)
     return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=_PLAIN_WIDTH)
 
 
 def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout without its empty columns; the first of the others may be folded."""
+    """Print a table on stdout without its empty columns; the first shown column may be folded."""
     console = wide_console()
     widths = [max((cell_len(row[at]) for row in rows), default=0) for at in range(len(columns))]
     shown = [at for at, width in enumerate(widths) if width]
@@ -76,7 +76,7 @@ def print_columns(columns: Sequence[Heading], rows: Sequence[Sequence[str]]) -> 
 def show_report(report: FileReport, *, as_json: bool = False, everything: bool = False) -> None:
     """Print the report on stdout, as JSON or as tables: a line on the file, then tables for each store.
 
-    ``everything``: what is static and says of the recording, channels, components, chunks and blueprints, too.
+    ``everything``: also static entities, those about the recording, channels, components, chunks and blueprints.
     """
     if as_json:
         click.echo(report.to_json())
@@ -142,7 +142,7 @@ def _facts_rows(report: FileReport) -> int | None:
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """Print a text, with ``err`` on stderr; on a terminal break it between words."""
+    """Print a text, with ``err`` on stderr; on a terminal, break lines between words."""
     console = Console(stderr=err)
     click.echo(textwrap.fill(one_line(text), console.width) if console.is_terminal else one_line(text), err=err)
 
@@ -223,7 +223,7 @@ def _size(store: StoreReport | EntitySummary) -> str:
 
 
 def start_and_length(timelines: Sequence[TimelineReport]) -> tuple[str, str]:
-    """The start and length of timelines, by one of wall-clock times if one of them has rows."""
+    """The start and length of one of the timelines with rows, of wall-clock times if there is one."""
     with_rows = [line for line in timelines if line.start is not None]
     order = [TimelineKind.TIMESTAMP, TimelineKind.DURATION, TimelineKind.SEQUENCE]
     line = min(with_rows, key=lambda line: order.index(line.kind), default=None)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Input:
     """One recording to convert. ``name`` is its path without suffix below the folder it was found in.
 
-    ``episode``: which one of the dataset ``path``, a folder of many.
+    ``episode``: the episode's number or id, if ``path`` is a dataset of several.
     """
 
     path: Location
@@ -50,7 +50,7 @@ class ConversionJob:
     """One conversion: ``source`` becomes the RRD or MCAP ``destination``; ``name`` is the default id of its recording.
 
     ``into_folder``: the destination is in the given folder, which is created if missing.
-    ``episode``: which one of a folder of many.
+    ``episode``: the episode's number or id, if ``source`` is a dataset of several.
     """
 
     source: Location
@@ -82,7 +82,7 @@ def plan_jobs(arguments: Iterable[str], output: str, kind: str | None = None) ->
 def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[ConversionJob]:
     """The inputs of the file ``output``, each once; ``name`` is the id of inputs without one.
 
-    Raises ``UsageError`` if that is a folder, or one of them.
+    Raises ``UsageError`` if ``output`` is a folder, or one of the inputs.
     """
     target = reading_location(output)
     if is_folder(output):
@@ -93,7 +93,7 @@ def merge_jobs(arguments: Iterable[str], output: str, name: str) -> list[Convers
 
 
 def jobs_of(inputs: list[Input], output: str, *, many: bool, kind: str | None = None) -> list[ConversionJob]:
-    """Give each input its own destination; ``many``: there may be several, even if there is one.
+    """Give each input its own destination; ``many``: treat the inputs as several, even if there is one.
 
     With a ``kind`` the output is a folder of files of this format.
     """
@@ -116,7 +116,7 @@ def jobs_of(inputs: list[Input], output: str, *, many: bool, kind: str | None = 
 
 
 def distinct_inputs(arguments: Iterable[str]) -> list[Input]:
-    """The recordings of arguments, each once; warns of those that are named again."""
+    """The recordings of arguments, each once; warns of repeated ones."""
     by_key: dict[tuple[Location, int | str | None], Input] = {}
     again: list[Input] = []
     for item in (item for argument in arguments for item in find_inputs(argument)):
@@ -155,7 +155,7 @@ def local_bytes(sources: Iterable[Location]) -> int | None:
 
 
 def _search(path: Location) -> Iterator[FoundInput]:
-    """The inputs at a path; of a catalog the stores of its datasets, wherever they are stored."""
+    """The inputs at a path; for a catalog, the stores of its datasets, wherever these are stored."""
     if isinstance(path, Path) and not path.is_dir():
         yield from inputs.search_inputs(path, tell=_tell)
         return
@@ -181,7 +181,7 @@ def _inputs(match: FoundInput) -> Iterator[Input]:
 
 
 def _episodes(row: Format, dataset: Location, inner: PurePath) -> Iterator[Input]:
-    """The episodes of a dataset; the dataset itself if it is one recording, or its reader is to say why it fails."""
+    """The episodes of a dataset; the dataset itself if it is one recording, or unreadable (its conversion says why)."""
     itself = Input(dataset, inner if inner.parts else PurePath(resolved(dataset).name))
     if not row.has_episodes:
         yield itself
@@ -247,7 +247,7 @@ def convert_one(job: ConversionJob, options: ConvertOptions, progress: ProgressL
 def write_mcap_of(
     stores: Stores, destination: Location, source: str, options: ConvertOptions, progress: ProgressListener | None
 ) -> RunReport:
-    """Write the one recording among stores as an MCAP. Raises ``UsageError`` for several.
+    """Write the only recording among stores as an MCAP. Raises ``UsageError`` for several.
 
     An MCAP holds no blueprint.
     """
@@ -276,7 +276,7 @@ def write_mcap_of(
 
 
 def check_mcap_options(destination: Location, options: ConvertOptions, *, merges: bool = False) -> None:
-    """Raise ``UsageError`` for options that an MCAP has no use for, or an RRD."""
+    """Raise ``UsageError`` for options that do not apply to the output's format."""
     if not is_mcap(destination):
         if options.unsorted or options.compression is not None:
             raise UsageError("--unsorted and --compression are for MCAPs", path=str(destination))
@@ -298,7 +298,7 @@ def stores_of(job: ConversionJob, options: ConvertOptions) -> Stores:
 
 
 def stores_by_id(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Stores:
-    """The stores of several inputs: those of one kind and id are joined, in the order of the inputs."""
+    """The stores of several inputs: those of the same kind and id are joined, in the order of the inputs."""
     from ..stream import LazyChunkStream
 
     streams: dict[StoreEntry, list[LazyChunkStream]] = {}
@@ -322,7 +322,7 @@ def joined_stores(jobs: Iterable[ConversionJob], options: ConvertOptions) -> Sto
 
 
 def laid_out(stores: Stores, options: ConvertOptions) -> Stores:
-    """The stores with the chunks of recordings laid out anew, if the options say so: it collects them here."""
+    """The stores; if the options say so, the chunks of recordings are collected here and laid out anew."""
     profile = profile_of(options.optimize)
     if profile is None:
         return stores
@@ -341,7 +341,7 @@ def _opened(job: ConversionJob, options: ConvertOptions) -> Stores:
 def names_without_match(job: ConversionJob, options: ConvertOptions) -> list[str] | None:
     """Return the entities of an input if the options choose none of its entities or topics.
 
-    None if some match, or if the index of the input does not tell.
+    None if some match, or if the index of the input does not list them.
     """
     from ..stream import compile_plan, known_entities, sink_of
 
@@ -361,7 +361,7 @@ def names_without_match(job: ConversionJob, options: ConvertOptions) -> list[str
 def _write_shards(
     job: ConversionJob, stores: Stores, options: ConvertOptions, progress: ProgressListener | None
 ) -> RunReport:
-    """Write the one recording of an input as a folder of shards. Raises ``UsageError`` for several."""
+    """Write the only recording of an input as a folder of shards. Raises ``UsageError`` for several."""
     recordings = [(store, stream) for store, stream in stores if store.kind == "recording"]
     if len(recordings) != 1:
         raise UsageError(
@@ -397,7 +397,7 @@ def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) 
 
 
 def job_facts(job: ConversionJob, result: RunReport | None, error: Exception | None = None) -> dict[str, Any]:
-    """The end of a job as JSON data; without a result and an error, an earlier run had done it."""
+    """The outcome of a job as JSON data; without a result or an error, an earlier run had done the job."""
     outcome = "failed" if error is not None else "done before" if result is None else "converted"
     facts = {"source": as_given(str(job.source)), "destination": as_given(str(job.destination)), "outcome": outcome}
     if job.episode is not None:

@@ -111,7 +111,7 @@ def export_lerobot(
 
 
 def _recordings(items: Sequence[Input], options: ConvertOptions) -> list[ExportedRecording | ExportedStore]:
-    """Return the recordings of inputs: of files with digests of them and of how they are read, of stores together."""
+    """Return the recordings of inputs: those of files, with digests of contents and options, and stores as a whole."""
     from ...readers import STORE, detect_format
     from ..recordings import RecordingsFolder
     from ..writers import exported_entries
@@ -153,7 +153,7 @@ def _recordings_of(item: Input, options: ConvertOptions, digest: str | None) -> 
 
 
 def _digest_of(place: Location) -> str | None:
-    """Return a digest of a file, or of all files of a folder; of an object in a store that of its version."""
+    """Return a digest of a file or of a folder's files, or the URL and version of an object; None without a version."""
     import hashlib
     from pathlib import Path
 
@@ -164,7 +164,7 @@ def _digest_of(place: Location) -> str | None:
         try:
             version = bucket_of(place).head(place.key).version
         except SourceMissingError:
-            return None  # a folder there, which is exported again
+            return None  # a folder in an object store, which is exported again
         return None if version is None else f"{place} {version}"
     whole = hashlib.sha256()
     for path in sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]:
@@ -181,7 +181,7 @@ def _facts(report: ExportReport) -> dict[str, Any]:
 
 
 def _show(report: ExportReport) -> None:
-    """Print the account: an episode a row, and the worst feature of each."""
+    """Print the report: a row for each episode, with its stalest feature."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -202,7 +202,7 @@ def _files(arguments: Sequence[str]) -> list[Location]:
 
 
 def _report_of(path: Location, *, orders: bool = False) -> FileReport:
-    """The report on a file, under its given name, with ``orders`` on the order of its rows, too."""
+    """The report on a file, under its given name; with ``orders``, it covers the order of its rows, too."""
     from ...readers import detect_format
     from .complaints import warnings_as_lines
 
@@ -257,9 +257,9 @@ def _chosen(store: str, opened: RecordingStore, words: Sequence[str]) -> list[Ep
 def _ids_of(store: str, words: Sequence[str], opened: RecordingStore) -> list[str]:
     """The ids of the recordings that words mean: by id, by the name of a file, or by a pattern of either.
 
-    ``store`` are the words that find it.
+    ``store``: the words that name the store on the command line.
 
-    Raises ``SourceMissingError`` for a word that means none.
+    Raises ``SourceMissingError`` for a word that matches none.
     """
     names: dict[str, list[str]] = {}
     for entry in opened:
@@ -318,12 +318,12 @@ _SHOWN: Final = 20
 
 
 def _listed(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option that may be repeated, or have several words with commas between."""
+    """The words of an option that may be repeated, or have several words separated by commas."""
     return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
 
 
 def _ticks(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """The index values of an option, with commas between."""
+    """The index values of an option, which are separated by commas."""
     if value is None:
         return None
     ticks = [parse_tick(context, option, word.strip()) for word in value.split(",") if word.strip()]

@@ -1,4 +1,4 @@
-"""The options of commands: those of ``convert``, checks of values, and those of formats, made from their registry."""
+"""The options of commands: options of ``convert``, checks of values, and options made from the registry of formats."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def chosen_executor(executor: str | None, master: str | None, conf: Mapping[str,
 
 
 def check_id(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty id, which would count as none."""
+    """Refuse an empty id, which would count as missing."""
     if value is not None and not value.strip():
         raise click.BadParameter("an id cannot be empty; omit the option to use the default")
     return value
@@ -164,7 +164,7 @@ def parse_conf(_context: click.Context, _option: click.Parameter, values: tuple[
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""An option of click, as it is put on a command."""
+"""A decorator that adds an option of click to a command."""
 
 
 def together(*options: Decorator) -> Decorator:
@@ -205,7 +205,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors and warni
 PROFILES = click.Choice(["object-store", "live", "none"])
 
 LOG_TIME: Final = "log_time"
-"""The timeline of ``--start`` and ``--end`` that name none; an MCAP's ``message_log_time`` is meant by it, too."""
+"""The default timeline of ``--start`` and ``--end``; it also means an MCAP's ``message_log_time``."""
 
 TIMES = together(
     click.option(
@@ -290,7 +290,7 @@ def complete_places(command: click.Command) -> None:
 
 @add_completion_class
 class _BashCompletion(BashComplete):
-    """Click's, which also completes the value of ``--option=value``: three words in bash."""
+    """Click's completion, and that of the value in ``--option=value``: three words in bash."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -299,7 +299,7 @@ class _BashCompletion(BashComplete):
 
 @add_completion_class
 class _ZshCompletion(ZshComplete):
-    """Click's, which also completes the value of ``--option=value``: one word in zsh."""
+    """Click's completion, and that of the value in ``--option=value``: one word in zsh."""
 
     source_template = ZshComplete.source_template.replace(
         "() {\n", "() {\n    [[ $PREFIX == --*=* ]] && compset -P 1 '*='\n", 1
@@ -308,7 +308,7 @@ class _ZshCompletion(ZshComplete):
 
 @add_completion_class
 class _FishCompletion(FishComplete):
-    """Click's, which also completes ``--option=value``, ``~`` and variables, and keeps commas in descriptions."""
+    """Click's completion, and that of ``--option=value``, ``~`` and variables; it keeps commas in descriptions."""
 
     source_template = """\
 function %(complete_func)s
@@ -341,7 +341,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; ``export lerobot`` is one by itself."""
+        """Find the command; ``export lerobot`` is a command of its own."""
         if args[:2] == ["export", "lerobot"]:
             args = ["export-lerobot", *args[2:]]
         return super().resolve_command(ctx, args)
@@ -356,7 +356,7 @@ class CommandGroup(click.Group):
 
 
 _OPTION_BEFORE: Final = "content"
-"""The option of a command before those of the formats."""
+"""The options of formats follow this option of a command."""
 
 
 class ReadingCommand(WritingCommand):

@@ -1,7 +1,7 @@
 """Outputs of commands, under one rule: a file is replaced only if it is an RRD, or with ``--overwrite``.
 
-A suffix that has no writer is an error, an input is never replaced, and missing parent folders are made, and removed
-again if nothing was written into them. Of the package, click alone is needed to import this.
+A suffix that has no writer is an error, and an input is never replaced. Missing parent folders are made, and removed
+again if nothing was written into them. Importing this needs click alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PICTURES: Final = (".svg",)
 
 
 class OutputOption(click.Option):
-    """An option for an output of a command: ``writes`` are the suffixes of the files; none: it is a local folder.
+    """An option for an output of a command: ``writes`` are the suffixes of its files; empty: a local folder.
 
     ``folder``: the name may be that of a folder. ``piped``: it may be ``-``, standard output.
     """
@@ -84,11 +84,11 @@ class OutputOption(click.Option):
 class WritingCommand(click.Command):
     """A command whose :class:`OutputOption` options are checked before it runs.
 
-    Where one is a file it has ``--overwrite``, too. The parent folders of outputs are made.
+    If an output is a file, the command has ``--overwrite``, too. The parent folders of outputs are made.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own options, and ``--overwrite`` behind the first output option."""
+        """The command's own options, and ``--overwrite`` after the first output option."""
         params = super().get_params(ctx)
         at = next((i for i, param in enumerate(params) if isinstance(param, OutputOption) and param.writes), None)
         return params if at is None else [*params[: at + 1], _OVERWRITE, *params[at + 1 :]]
@@ -167,9 +167,9 @@ def check_replaced(places: Sequence[Location], *, overwrite: bool) -> None:
 
 
 def format_in_folder(output: str, to: str | None) -> str | None:
-    """Return the format of the files in an output that ``to`` (``--to``) makes a folder; None if it is a file.
+    """Return the format of the files if ``to`` (``--to``) makes the output a folder; None if it is a file.
 
-    The suffix says what a file is, and ``to`` what a folder holds. Raises ``UsageError`` if they disagree.
+    The suffix is a file's format, and ``to`` the format in a folder. Raises ``UsageError`` if they disagree.
     """
     suffix = "" if is_folder(output) else reading_location(output).suffix.lower()
     own = "mcap" if suffix == ".mcap" else "rrd"
@@ -202,7 +202,7 @@ def is_input(output: str) -> UsageError:
 
 
 def resolved(location: Location) -> Location:
-    """The one name of a place."""
+    """The canonical name of a place."""
     return location if isinstance(location, ObjectUrl) else location.resolve()
 
 
@@ -219,7 +219,7 @@ def _taken(places: Sequence[Location]) -> list[Location]:
 
 
 _LISTED_FROM: Final = 16
-"""Objects from which on a listing costs less than a request for each."""
+"""From this number of objects on, a listing costs less than a request for each."""
 
 
 def _is_replaced(place: Location) -> bool:

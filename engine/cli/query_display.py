@@ -25,20 +25,20 @@ from .inspection import Heading, print_columns, print_line, wide_console
 from .query_output import AnswerRows
 
 _WIDEST: Final = 32
-"""Cells of a column of values on a terminal, at most."""
+"""The largest width of a column of values, in terminal cells."""
 _NARROWEST: Final = 12
 _MOST_VALUES: Final = 8
-"""Values of a list that are shown."""
+"""The most values shown of a list."""
 _GAP: Final = 2
 _CHANNELS: Final = ("rerun.archetypes.McapChannel", "rerun.archetypes.McapSchema")
 _SEGMENTS: Final = 20
-"""Segments that an explanation lists."""
+"""The most segments that an explanation lists."""
 _MOST_TEXT: Final = 200
-"""Characters of a value in a pipe."""
+"""The most characters of a value in a pipe."""
 
 
 def show_rows(answer: AnswerRows, most: int) -> int:
-    """Print the first rows, ``most`` of them, and on stderr what was left out; return the number of printed rows."""
+    """Print the first ``most`` rows, and on stderr a note on the rest; return the number of printed rows."""
     rows = first_rows(answer.batches(), most + 1)
     names = _ordered(answer)
     if answer.columns.unmatched:
@@ -54,9 +54,9 @@ def show_rows(answer: AnswerRows, most: int) -> int:
 
 
 def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: str | None = None) -> None:
-    """Print ``most`` rows of a table, values of ``index`` whole, and on stderr what was left out.
+    """Print ``most`` rows of a table, with uncut values of ``index``, and on stderr a note on the rest.
 
-    ``hints`` say how more rows, and other columns, are seen.
+    ``hints`` say how to see more rows, and other columns.
     """
     shown = table[:most]
     if not len(shown):
@@ -73,7 +73,7 @@ def print_table(table: pa.Table, most: int, hints: tuple[str, str], *, index: st
 
 
 def _ordered(answer: AnswerRows) -> list[str]:
-    """The columns, the telling ones first: those with the same value in every row, and other indexes, come last."""
+    """The columns: static ones, with the same value in every row, come after the others, and other indexes last."""
     static = {column.name for column in answer.columns.components if column.is_static}
     others = {column.name for column in answer.columns.indexes} - {answer.options.index}
     names = [name for name in answer.names if name != SEGMENT_ID or len(answer.segments) > 1]
@@ -81,7 +81,7 @@ def _ordered(answer: AnswerRows) -> list[str]:
 
 
 def _without_channels(answer: AnswerRows, names: list[str]) -> list[str]:
-    """The columns without those of an MCAP's channels, which each entity has, unless there are no others."""
+    """Leave out the columns of an MCAP's channels, which every entity has, unless there are no other columns."""
     about = {column.name for column in answer.columns.components if column.archetype in _CHANNELS}
     components = {column.name for column in answer.columns.components}
     return names if not (components & set(names)) - about else [name for name in names if name not in about]
@@ -136,7 +136,7 @@ def _print(rows: pa.Table, index: str | None) -> int:
 
 
 class _Column(NamedTuple):
-    """A column of a table: its cells, its needed width, and the width that its heading would like."""
+    """A column of a table: its cells, its least width, and the width for its whole heading."""
 
     name: str
     cells: list[str]
@@ -273,7 +273,7 @@ _MEANINGS = {
 
 
 def print_stats(report: RunReport, chosen: str = "") -> None:
-    """Print the report on stderr; ``chosen``: why it ran on its executor, if that was left open."""
+    """Print the report on stderr; ``chosen``: why ``auto`` chose the executor."""
     console = Console(stderr=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("phase")

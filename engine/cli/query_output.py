@@ -49,12 +49,12 @@ from .options import QueryOptions
 from .outputs import check_apart
 
 _IN_ORDER: Final = "datafusion.optimizer.enable_round_robin_repartition"
-"""The setting by which DataFusion deals the rows of a partition out to others."""
+"""The setting by which DataFusion distributes the rows of a partition to other partitions."""
 
 
 @dataclass(frozen=True)
 class AnswerRows:
-    """The rows of these segments that the options select."""
+    """The rows that the options select from these segments."""
 
     columns: AnswerColumns
     segments: Sequence[QueriedSegment]
@@ -71,7 +71,7 @@ class AnswerRows:
 
     @property
     def names(self) -> list[str]:
-        """The selected columns: segments and the index, and then the chosen ones, or all."""
+        """The selected columns: the segment and the index, and then the chosen columns, or all."""
         names: list[str] = self.columns.arrow.names
         if not self.options.columns:
             return names
@@ -156,7 +156,7 @@ class AnswerRows:
 
 _WHERE: Final = "--where: "
 _LONGEST: Final = 300
-"""Characters of what DataFusion says of a condition."""
+"""The most characters of DataFusion's message on a condition."""
 
 
 def _column(name: str) -> Expr:
@@ -165,9 +165,9 @@ def _column(name: str) -> Expr:
 
 
 _GROUP_ROWS: Final = 1 << 20
-"""Rows of a row group of Parquet, at most."""
+"""The most rows in a Parquet row group."""
 _GROUP_BYTES: Final = 128 * MIB
-"""Bytes of rows that are gathered for one."""
+"""The most bytes of rows gathered for a row group."""
 
 _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
 
@@ -175,8 +175,8 @@ _Writer = pq.ParquetWriter | pa.ipc.RecordBatchFileWriter
 def write_rows(answer: AnswerRows, output: str, *, overwrite: bool, quiet: bool) -> tuple[int, int]:
     """Write the rows, all at once or not at all; return their number, and the bytes of the output.
 
-    Of one segment they are a file. Of several they are a folder, with a file in ``rerun_segment_id=ID`` for each that
-    has rows; the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
+    One segment gives a file. Several give a folder, with a file in ``rerun_segment_id=ID`` for each segment with rows;
+    the id is percent-encoded there, and not a column of the files. Raises ``ReadError``, ``WriteError``.
     """
     path = local_path(output)
     is_folder = len(answer.segments) > 1
@@ -247,9 +247,9 @@ def _by_segment(answer: AnswerRows) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 class _Target(io.RawIOBase):
-    """A file for Arrow's writers. Each of them writes its end, too, when it is closed after a failure.
+    """A file for Arrow's writers, which write a file's end even when they are closed after a failure.
 
-    So what fails first is kept, and what comes then is dropped.
+    So it keeps the first error, and drops later writes.
     """
 
     def __init__(self, file: Path) -> None:
@@ -369,7 +369,7 @@ def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, He
 
 
 def _stores_of(item: Input, options: QueryOptions) -> Iterator[tuple[str, LazyStore | ChunkStore]]:
-    """The recordings of an input: of an RRD with a footer by its manifest, of others by chunks in scratch."""
+    """The recordings of an input: an RRD with a footer is read by its manifest, others by chunks in scratch."""
     row = detect_format(item.path)
     has_options = any(option.name in options.reading for option in row.options)
     if row.name == "rrd" and not has_options and RrdFile(item.path).has_footer:

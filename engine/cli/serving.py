@@ -37,13 +37,13 @@ logger = logging.getLogger("chunkmill.cli")
 
 _DEFAULT: Final = "start"
 _ARENAS: Final = 2
-"""Of them each keeps what it freed; two are as fast as more for two clients at once, on two cores."""
+"""Each arena keeps the memory it freed; two are as fast as more for two clients at once, on two cores."""
 _KEPT: Final = 8 << 20
-"""Bytes: with 64 MiB, a server that had large requests was left with up to 60 more than before."""
+"""In bytes; with 64 MiB, a server kept up to 60 MiB more after large requests than before them."""
 _NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _JOINED_SECONDS: Final = 10.0
 _MOST_LINES: Final = 1000
-"""Lines that are remembered; then all are forgotten."""
+"""The most lines that are remembered; after that, all are forgotten."""
 _LAKE = click.argument("lake", callback=check_place)
 _SECRET = click.option(
     "--secret-file",
@@ -69,7 +69,7 @@ class _ServeGroup(CommandGroup):
     """A group of commands whose ``start`` need not be named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``start`` before arguments that are neither a command nor a question for help."""
+        """Put ``start`` before arguments that are neither a command nor a request for help."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
@@ -364,7 +364,7 @@ def _service_options(
 
 
 class JoinedLines(logging.Filter):
-    """Passes one of log lines that differ only in numbers in ten seconds; the next one counts the others."""
+    """Of lines that differ only in numbers, passes one in ten seconds; the next one counts those left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -389,7 +389,7 @@ class JoinedLines(logging.Filter):
 
 
 def _name_of(host: str) -> str:
-    """A host to call: the name of this machine for an address that means all of its own."""
+    """The host to call: this machine's name, if the address stands for all its addresses."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host  # noqa: S104 (it is not listened at)
 
 
@@ -430,7 +430,7 @@ def _access(
     if not wants_tokens:
         return Access(read_only=read_only)
     issuer = None if oidc is None else Issuer(IssuerOptions.read(oidc))
-    if issuer is not None and secret_file is None and not isinstance(located(lake), Path):  # which keeps no secret
+    if issuer is not None and secret_file is None and not isinstance(located(lake), Path):  # no place for a secret
         tokens = None if token_folder is None else TokenFolder(token_folder)
         return Access(None, read_only, tokens, issuer)
     secret = secret_of(secret_file or secret_place(lake), make=True)

@@ -21,7 +21,7 @@ DASH: Final = "-"
 """Standard input, or standard output."""
 
 _files: set[str] = set()
-"""The files that stand for them, or did: an error is shown when they are gone."""
+"""The files used for them, even removed ones, as errors are shown after the removal."""
 
 
 def as_given(text: str) -> str:
@@ -73,8 +73,8 @@ def from_standard_input(arguments: Sequence[str]) -> Iterator[list[str]]:
 def to_standard_output(output: str) -> Iterator[str]:
     """The name of a file to write; its bytes go to standard output if ``output`` is ``-``.
 
-    They go there when the block has come to its end, whole; nothing does after an error. Raises ``UsageError`` where
-    standard output is a terminal.
+    They go there as a whole when the block ends; after an error, nothing does. Raises ``UsageError`` if standard output
+    is a terminal.
     """
     if output != DASH:
         yield output

@@ -1,7 +1,7 @@
 """The start of the program: boot Spark's JVM early, import little, and give advice on options.
 
-For the program only, and if no code of the user's runs in it: in a user's own process the libraries would not know
-each other any more.
+Only the program uses this, and only if no user code runs in it: in a user's process, the libraries could not use each
+other any more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resolve_executor(
 ) -> ConvertOptions:
     """Return the options with the executor resolved; only ``auto`` needs the ``jobs``, and looks at them.
 
-    Where that is Spark, its JVM boots while readers are imported and the inputs are looked at.
+    If that is Spark, its JVM boots while readers are imported and the inputs are looked at.
     """
     sources = None if jobs is None else {job.source for job in jobs}
     executor, chosen = choice(options.executor, sources, own_functions=own_functions)
@@ -52,9 +52,9 @@ def choice(
     unknown: str = "what is not local",
     own_functions: bool = False,
 ) -> tuple[str, str]:
-    """Return the executor, and for ``auto`` why; only ``auto`` looks at the files and folders ``sources``.
+    """Return the executor, and for ``auto`` the reason; only ``auto`` looks at the files and folders ``sources``.
 
-    ``unknown`` is what there is to do where they are None, or not local.
+    ``unknown`` describes the work if ``sources`` is None, or not local.
     """
     from ..execution import executor_for, is_auto
 
@@ -71,7 +71,7 @@ def choice(
 
 
 class _Missing:
-    """An import hook that finds none of some modules."""
+    """An import hook that hides some modules."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -102,7 +102,7 @@ def leave_out_what_nothing_needs() -> None:
 
     Without this a cold ``convert`` of the demo recording takes 0.93 s of CPU instead of 0.59 (2 cores, least of nine
     in turns; ``test_cold_convert_of_a_small_file`` guards it), and nothing on the way from a file to an RRD needs them.
-    Does nothing about a module that is loaded already.
+    Loaded modules stay as they are.
     """
     import numpy as np
     import pyarrow as pa

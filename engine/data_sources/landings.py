@@ -1,8 +1,8 @@
 """A landing folder as a streaming source: ``spark.readStream.format("chunkmill").load("landing/")``.
 
-Its batches are the entries of a landing log, as those of an ingestion are: the settled files, and their entry, are
-written down before Spark learns of them. An offset is the number of an entry and the name of its log, so that a
-checkpoint identifies its log. Guarantee: a batch that is run again is of the same files.
+Its batches are entries of a landing log, like those of an ingestion: settled files are written to the log before Spark
+learns of them. An offset is the number of an entry and the name of its log, so that a checkpoint identifies its log.
+Guarantee: a repeated batch has the same files.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .options import Request, flag
 from .reading import ChunkTask, chunk_tasks
 
 OPTIONS: Final = ("log", "settle", "every", "maxFilesPerTrigger", "maxBytesPerTrigger", "ignoreCorruptFiles")
-"""The options of a stream, beside those of what is read of each file."""
+"""The options of a stream, besides those for reading its files."""
 
 _LOGS: Final = ".chunkmill"
 _PATIENCE: Final = 3
-"""Looks of a query of what there is in which files are still being written, after they should have settled."""
+"""The number of times that an available-now query waits for files that are still being written."""
 
 logger = logging.getLogger("chunkmill")
 
@@ -110,7 +110,7 @@ class _Arrivals:
             self.landing.offer()
 
     def take_what_is_there(self) -> None:
-        """Offer everything; files that are young get the time to settle."""
+        """Offer all files; young ones get time to settle."""
         for _ in range(_PATIENCE + 1):
             self.landing.offer_all()
             if not self.landing.glance.waiting:
@@ -138,7 +138,7 @@ Planner = Callable[[Sequence[str], Request], Sequence[ChunkTask]]
 
 
 class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the recordings of a landing folder as they arrive, an entry of its log a batch."""
+    """Reads the recordings of a landing folder as they arrive, one log entry per batch."""
 
     def __init__(self, request: Request, watch: Watch, plan: Planner = chunk_tasks) -> None:
         self._request = request
@@ -162,7 +162,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"log": self._name, "entry": 0}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ARG002, N802
-        """The next entry after ``start`` if there is one, which is looked for.
+        """Return the next entry after ``start``, if any; look for new files if there is none yet.
 
         Raises ``SourceMissingError`` if the landing folder is missing, ``ReadError`` if the log is torn.
         """
@@ -188,9 +188,9 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks over the files of the entries.
 
         A file that vanished or changed since it was offered is skipped, and offered again in its present state. Raises
-        ``ReadError`` where one is damaged, unless these are to be ignored.
+        ``ReadError`` if one is damaged, unless damaged files are ignored.
         """
-        # A batch that is run again may be begun anew by a process that has another name for the log in mind.
+        # A process that repeats a batch may have another name for the log.
         arrivals = self._of(str(end["log"]))
         landed: list[_LandedTask] = []
         for number in range(int(start["entry"]) + 1, int(end["entry"]) + 1):
@@ -210,9 +210,9 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split. Raises ``ReadError``, also where the file changed meanwhile."""
+        """The rows of one split. Raises ``ReadError``, also if the file changed meanwhile."""
         if not isinstance(partition, _LandedPartition):
-            return  # Spark makes one up where there are none
+            return  # Spark invents a partition if there are none
         task, file = partition.value
         try:
             yield from as_task(task.batches(self._request))

@@ -13,7 +13,7 @@ from ..execution import COLUMNS, WITHOUT_PAYLOAD
 from ..stream import FrameRequest
 
 NAME: Final = "chunkmill"
-"""The name of the data source of every format; those of one begin with it."""
+"""The name of the data source of every format; the names of single formats begin with it."""
 
 DATASET_NAME: Final = f"{NAME}.dataset"
 """The name of the data source of datasets."""
@@ -22,10 +22,10 @@ TABLE_NAME: Final = f"{NAME}.table"
 """The name of the data source of tables, and of the segments of datasets."""
 
 VALUES: Final = ("index", "start", "end", "flatten", "static", "lists", "times", "schemaFrom")
-"""The options of value rows, beside what they are of."""
+"""The options of value rows, besides those that select entities."""
 
 _INDEX: Final = "log_time"
-"""The timeline of ``start`` and ``end``, where neither the options nor the format name one."""
+"""The timeline of ``start`` and ``end``, if neither the options nor the format name one."""
 
 
 def source_name(row: Format | None) -> str:
@@ -34,9 +34,9 @@ def source_name(row: Format | None) -> str:
 
 
 class PushedFilter(NamedTuple):
-    """A filter that Spark pushed down: chunks of these entities, or static (or temporal) ones; None: all.
+    """A filter that Spark pushed down: entity paths, or whether chunks are static; None: all.
 
-    Or rows whose column of times ``time`` is from ``start`` to before ``end``, as the timeline counts; None: open.
+    Or the range of the column ``time``, from ``start`` to before ``end``, in ticks of its timeline; None: open.
     """
 
     entity_paths: tuple[str, ...] | None = None
@@ -50,9 +50,9 @@ class PushedFilter(NamedTuple):
 class Request:
     """The options of a data source, checked. ``columns`` are in the order of the schema.
 
-    ``row`` is the format, None for whatever a file is; ``given`` holds the options of formats, by their names.
-    ``frame`` is the request for rows of values; then ``columns`` are those of the option, if given, times are
-    ``nanoseconds`` or Spark's own, and ``schema_from`` is the recording that defines the columns, unless all do.
+    ``row`` is the format, None for any; ``given`` holds the options of formats, by their names. ``frame`` requests
+    value rows; then ``columns`` are those of the option, if given, times are ``nanoseconds`` or Spark's own, and
+    ``schema_from`` is the recording that defines the columns (by default, all do).
     """
 
     row: Format | None
@@ -98,7 +98,7 @@ class Request:
 
 
 def _values(row: Format | None, options: Mapping[str, str]) -> tuple[FrameRequest, bool, str | None]:
-    """The choices of a data source that gives values: its frame, whether times are in ns, whose schema it has."""
+    """Return the choices for value rows: the frame, whether times are in ns, and the recording with the schema."""
     if "topic" in options and "contents" in options:
         raise UsageError("options 'topic' and 'contents' exclude each other", hint="Give one of them.")
     topics = [name if name.startswith("/") else f"/{name}" for name in listed(options.get("topic", ""))]
@@ -158,5 +158,5 @@ def _known(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The words of an option, which commas divide."""
+    """The words of an option, which are separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

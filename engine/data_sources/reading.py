@@ -1,8 +1,7 @@
 """Recordings as chunk rows and value rows: tasks over files, and pushed-down filters and columns.
 
-The columns are those of :data:`COLUMNS` in ``engine/execution/work.py``; ``path`` is the file. Chunks of an RRD
-are pointed at where they are, those of other formats have no such place and need ``payload`` to be taken back by
-``from_spark``.
+The columns are those of :data:`COLUMNS` in ``engine/execution/work.py``; ``path`` is the file. Rows point to the chunks
+of an RRD in its file; chunks of other formats have no such place, so ``from_spark`` needs their ``payload``.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class ChunkTask(InputPartition):
 
 
 def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
-    """The tasks over some files, numbered through."""
+    """The tasks over some files, numbered across all files."""
     tasks: list[ChunkTask] = []
     plans: list[Plan] = []
     for path in paths:
@@ -88,7 +87,7 @@ def chunk_tasks(paths: Iterable[str], request: Request) -> list[ChunkTask]:
 
 
 def warn_of_nothing(plans: Sequence[Plan]) -> None:
-    """Warn (``ReadWarning``) where nothing of any recording is chosen; by the first of them."""
+    """Warn (``ReadWarning``) if nothing of any recording is chosen; the first recording words the warning."""
     if plans and all(plan.nothing for plan in plans):
         others = f" The same applies to {counted(len(plans) - 1, 'more recording')}." if len(plans) > 1 else ""
         warnings.warn(type(plans[0].nothing[0])(f"{plans[0].nothing[0]}{others}"), stacklevel=2)
@@ -102,7 +101,7 @@ class FilteredReader(DataSourceReader):
         """Take the filters of a query: what they exclude is not read.
 
         Spark refuses a reader with a method of this name if a session has not turned filters on. A data source found by
-        its name cannot know that. So Spark sees the method of its own class, and that calls this one if filters are on.
+        its name cannot know that. So Spark sees the method of its own class, which calls this one if filters are on.
         """
         take = functools.partial(self._take)
         take.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
@@ -110,13 +109,13 @@ class FilteredReader(DataSourceReader):
 
     @abstractmethod
     def _take(self, filters: list[Filter]) -> list[Filter]:
-        """Remember what can be used; gives the filters that Spark still has to apply."""
+        """Remember the usable filters; return those that Spark still has to apply."""
 
 
 class ChunkFrameReader(FilteredReader):
     """Plans the tasks over the files, and makes rows of their chunks.
 
-    Order: ``task`` counts splits through all files. A task that is run again gives the same chunks, under the same ids.
+    Order: ``task`` counts splits across all files. A repeated task gives the same chunks, under the same ids.
     """
 
     def __init__(self, request: Request) -> None:
@@ -131,18 +130,18 @@ class ChunkFrameReader(FilteredReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split."""
-        if isinstance(partition, ChunkTask):  # where there is none, Spark makes one up
+        if isinstance(partition, ChunkTask):  # if there is none, Spark invents a partition
             yield from as_task(partition.batches(self._request))
 
     def _take(self, filters: list[Filter]) -> list[Filter]:
-        """Remember what can be used. Spark applies all of them once more, so nothing depends on it."""
+        """Remember the usable filters. Spark applies all filters again, so results do not depend on this."""
         for wanted in filter(None, map(wanted_by, filters)):
             self._request = self._request.pushing(wanted)
         return filters
 
 
 def wanted_by(item: Filter) -> PushedFilter | None:
-    """Return the rows that a filter selects, or more; None if it is of no use."""
+    """Return a filter that selects the same rows, or more; None for an unusable filter."""
     attribute, value = getattr(item, "attribute", None), getattr(item, "value", None)
     is_equal = isinstance(item, EqualTo | EqualNullSafe)
     if attribute == ("entity_path",):
@@ -162,7 +161,7 @@ def wanted_by(item: Filter) -> PushedFilter | None:
 
 
 def _ticks(value: Any) -> tuple[int | None, int | None]:
-    """The first and the last tick that Spark shows as a value; of its times, which are in microseconds, many."""
+    """Return the first and last tick that Spark shows as a value: a time in microseconds stands for 1000 ticks."""
     if isinstance(value, int):
         return value, value
     if not isinstance(value, datetime | timedelta):
@@ -175,7 +174,7 @@ def _ticks(value: Any) -> tuple[int | None, int | None]:
 
 
 def recordings_of(path: str, request: Request) -> Iterator[tuple[StoreEntry, LazyChunkStream]]:
-    """The recordings of a file, each with the stream of what becomes rows; blueprints are none."""
+    """The recordings of a file, without blueprints, each with the stream whose chunks become rows."""
     for name, file in _files_of(path, request):
         recordings = [(s, stream) for s, stream in file.stores() if s is None or s.kind == "recording"]
         if request.frame is not None and len(recordings) < 2:
@@ -237,7 +236,7 @@ def _place(chunk: Chunk, path: str) -> Place:
 
 
 def _stream_size(chunk: Chunk) -> int | None:
-    """Bytes of the chunk as an Arrow IPC stream; None for one that would have to be read for it."""
+    """The bytes of a chunk as an Arrow IPC stream; None if the chunk would have to be read."""
     if isinstance(chunk.payload, FramedPayload | EncodedPayload):
         return None
     batch = chunk.to_record_batch()
@@ -246,10 +245,10 @@ def _stream_size(chunk: Chunk) -> int | None:
 
 
 def input_files(paths: Iterable[str], row: Format | None) -> list[str]:
-    """All files and objects that ``paths`` mean, absolute, each once, in the order of the paths and sorted within each.
+    """All files and objects of ``paths``: absolute, each once, in the order of the paths, sorted within each path.
 
     A folder is searched with its subfolders for inputs of the format, hidden ones left out; a pattern may hold ``*``,
-    ``?``, ``[]`` and ``**``. Without a ``row``, for inputs of any format. Raises ``SourceMissingError`` where a path
+    ``?``, ``[]`` and ``**``. Without a ``row``, inputs may have any format. Raises ``SourceMissingError`` if a path
     gives nothing.
     """
     locations = (entry.path for path in paths for entry in search_inputs(reading_location(path), row, _skipped))
@@ -267,7 +266,7 @@ def _skipped(path: str, why: str) -> None:
 
 
 RECORDING: Final = "recording_id"
-"""The column that says of which recording a row is, unless columns were chosen and it is not among them."""
+"""The column with the recording of each row; left out if columns are chosen without it."""
 
 _Opened = tuple[str, StoreEntry, LazyChunkStream]
 
@@ -320,9 +319,9 @@ class ValueTask(ChunkTask):
 
 
 def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> list[ValueTask]:
-    """The tasks over some files, numbered through, whose rows have a schema of Spark's.
+    """The tasks over some files, numbered across all files, whose rows have a schema of Spark's.
 
-    Raises ``UsageError`` where a column is of another type there.
+    Raises ``UsageError`` if a column has another type in the schema.
     """
     assert request.frame is not None
     arrow = arrow_of(schema)
@@ -360,7 +359,7 @@ def value_tasks(schema: StructType, paths: Sequence[str], request: Request) -> l
 
 @dataclass(frozen=True, slots=True)
 class ValueJob:
-    """Rows of the values that each task of a work gives, in Spark's types."""
+    """The values of each task of ``work``, as rows with Spark's types."""
 
     work: Work
     value_schema: ValueSchema
@@ -405,7 +404,7 @@ def _columns(opened: Iterable[_Opened], frame: FrameRequest) -> tuple[Schema, fr
 
 
 def _within_times(frame: FrameRequest, columns: Schema, request: Request) -> FrameRequest:
-    """The frame within the times that were pushed down, as far as they are on its index, or it has none."""
+    """The frame within the pushed-down times, if these are on its index or it has no index."""
     timelines = [index.name for index in columns.index_columns()]
     for wanted in request.pushed:
         line = None if wanted.time is None else timeline_called(wanted.time, timelines)
@@ -429,7 +428,7 @@ def _has(schema: ValueSchema, name: str) -> bool:
 class ValueReader(ChunkFrameReader):
     """Plans the tasks over the files, and makes rows of the values in them.
 
-    Order: that of messages within a task. A task that is run again gives the same rows.
+    Order: that of messages within a task. A repeated task gives the same rows.
     """
 
     def __init__(self, request: Request, schema: StructType) -> None:

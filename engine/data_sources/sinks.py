@@ -1,9 +1,9 @@
 """Sinks for chunk rows: ``df.write`` and ``df.writeStream`` into ``"chunkmill.rrd"`` and ``"chunkmill.store"``.
 
 A task writes the chunks of its rows into parts of a staging folder, one for each recording, and reports them to the
-driver as rows of the chunk table; the driver commits them as a pipeline's sink and an ingestion do. Guarantee: output
-appears whole or not at all, and a batch of a stream exists once, however often it is run: it is known by the id of the
-query and its number.
+driver as rows of the chunk table; the driver commits them like a pipeline's sink or an ingestion. Guarantee: output
+appears whole or not at all, and a batch of a stream exists once, however often it is run: the query's id and the
+batch's number identify it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PART: Final = ".part"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The options of a sink, checked: the destination, and the recording of rows that name none.
+    """The options of a sink, checked: the destination, and the recording of rows without one.
 
     ``query`` is the id of the query of a stream.
     """
@@ -91,7 +91,7 @@ class Target:
         )
 
     def store_of(self, application_id: str | None, recording_id: str | None) -> StoreEntry:
-        """The recording of a row. Raises ``UsageError`` where neither the row nor an option names one."""
+        """The recording of a row. Raises ``UsageError`` if neither the row nor an option names one."""
         recording = self.recording_id or recording_id
         if recording is None:
             raise UsageError(
@@ -184,7 +184,7 @@ class Written(NamedTuple):
 
 
 def recordings_in(messages: Sequence[ChunksMessage]) -> list[Written]:
-    """The recordings that tasks wrote, in the order of their first chunks, each with its chunks in theirs."""
+    """The recordings that tasks wrote, in the order of their first chunks, each with its chunks in order."""
     batches = [batch for message in messages for batch in pa.ipc.open_stream(message.rows)]
     chunks, notes = parse_rows(batches)
     orders: dict[int, list[tuple[int | None, int | None]]] = defaultdict(list)
@@ -204,10 +204,10 @@ def recordings_in(messages: Sequence[ChunksMessage]) -> list[Written]:
 
 
 class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
-    """Writes chunk rows, for ``df.write`` and ``df.writeStream`` alike; a kind of destination says how it commits."""
+    """Writes chunk rows, for ``df.write`` and ``df.writeStream`` alike; subclasses commit them to a destination."""
 
     keeps_times = False
-    """Whether what is written keeps the times of chunks apart from them."""
+    """Whether the destination stores the times of chunks apart from them."""
 
     def __init__(self, target: Target, *, overwrite: bool) -> None:
         self._target = target
@@ -217,11 +217,11 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
     @property
     @abstractmethod
     def _beside(self) -> Location:
-        """The destination beside which the staging folder is made; the parent folder exists."""
+        """The destination next to which the staging folder is made; its parent folder exists."""
 
     @abstractmethod
     def _bring(self, recordings: Sequence[Written], staging: Staging, batch: int | None) -> None:
-        """Let recordings appear, of batch ``batch`` of a stream; a present batch is left unchanged."""
+        """Make recordings visible, as batch ``batch`` of a stream; a present batch is left unchanged."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one partition; runs in a task."""
@@ -241,7 +241,7 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
         return ChunksMessage(self._token, sink.getvalue().to_pybytes())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> None:
-        """Let what the tasks wrote appear. Raises ``WriteError``, ``SameRecordingError``."""
+        """Make the output of the tasks visible. Raises ``WriteError``, ``SameRecordingError``."""
         with noting_task(str(self._target.destination)):
             written = [message for message in messages if isinstance(message, ChunksMessage)]
             if len(written) < len(messages):
@@ -261,9 +261,9 @@ class ChunkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter, ABC):
 
 
 class RrdWriterOfRows(ChunkWriter):
-    """One RRD with the recordings of all rows; of a stream, a folder with one for each batch.
+    """One RRD with the recordings of all rows; for a stream, a folder with an RRD for each batch.
 
-    Guarantee: a file appears whole or not at all. A batch that is run again finds its file, and leaves it.
+    Guarantee: a file appears whole or not at all. A repeated batch finds its file, and leaves it unchanged.
     """
 
     def __init__(self, target: Target, *, overwrite: bool) -> None:
@@ -297,7 +297,7 @@ class _DoneError(Exception):
 class StoreWriterOfRows(ChunkWriter):
     """A store of recordings: a version for each write, or for each batch of a stream.
 
-    Guarantee: readers see all of it or nothing. A batch that is run again is found in the version, and left.
+    Guarantee: readers see all of it or nothing. A repeated batch is found in the version, and changes nothing.
     """
 
     keeps_times = True

@@ -1,10 +1,9 @@
 """The data sources of Spark by name: ``chunkmill``, ``chunkmill.mcap``, ``chunkmill.dataset``, ``chunkmill.table`` and
 others.
 
-There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself
-where the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the
-``DefaultSource`` of each. :func:`register` registers them where a session does not find them itself, and also formats
-that a program has added.
+There is ``chunkmill`` for every format, and ``chunkmill.NAME`` for each of the registry. Spark finds them by itself if
+the package is installed: it imports the modules whose names begin with ``pyspark_``, and takes the ``DefaultSource`` of
+each. :func:`register` registers them if a session does not find them, and also formats that a program has added.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class ChunkDataSource(DataSource):
         return source_name(cls.row)
 
     def schema(self) -> str | StructType:
-        """The columns that are wanted: of chunk rows, or of values."""
+        """The requested columns, of chunk rows or of value rows."""
         request = self._request(OPTIONS)
         return ddl_of(request.columns) if request.frame is None else value_row_schema(request)
 
@@ -88,7 +87,7 @@ class _Sink(DataSource):
     writer_type: ClassVar[type[ChunkWriter]]
 
     def writer(self, schema: StructType, overwrite: bool) -> ChunkWriter:
-        """The writer of a ``save``. Raises ``UsageError`` for options and columns that are not fit for it."""
+        """The writer of a ``save``. Raises ``UsageError`` for options and columns that do not suit it."""
         return self._writer(schema, overwrite, streams=False)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ChunkWriter:  # noqa: N802 (Spark's name)
@@ -111,14 +110,14 @@ class RrdDataSource(_Sink, ChunkDataSource):
 
 
 class StoreDataSource(_Sink, ChunkDataSource):
-    """``chunkmill.store``: the recordings of a store, and a sink that brings more into it."""
+    """``chunkmill.store``: the recordings of a store, and a sink that adds recordings to it."""
 
     row = FORMATS["store"]
     writer_type = StoreWriterOfRows
 
 
 class DatasetDataSource(DataSource):
-    """``chunkmill.dataset``: rows by an index, of a dataset of a catalog or of a store of recordings."""
+    """``chunkmill.dataset``: rows by an index, from a catalog's dataset or from a store of recordings."""
 
     @classmethod
     def name(cls) -> str:
@@ -126,7 +125,7 @@ class DatasetDataSource(DataSource):
         return DATASET_NAME
 
     def schema(self) -> StructType:
-        """The columns, as of the newest version. Raises ``UsageError`` for options that are wrong."""
+        """The columns, as of the newest version. Raises ``UsageError`` for wrong options."""
 
         return DatasetRequest.of(dict(self.options)).schema()
 
@@ -174,18 +173,18 @@ class TableDataSource(DataSource):
 
 
 class TableReader(DataSourceReader):
-    """Gives the rows of one version of a table. A task that is run again gives the same rows."""
+    """Gives the rows of one version of a table. A repeated task gives the same rows."""
 
     def __init__(self, rows: TableTasks) -> None:
         self._rows = rows
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A partition for some fragments."""
+        """A partition for every few fragments."""
         return [InputPartition(number) for number in range(self._rows.num_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if self._rows.num_tasks:  # where there is no task, Spark makes one up
+        if self._rows.num_tasks:  # if there is no task, Spark invents a partition
             yield from self._rows.job.run(partition.value)
 
 
@@ -248,7 +247,7 @@ _OPTIONS: Final = ("path", "dataset", "index", "contents", "segments", "start", 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRequest:
-    """The options of the data source, checked: ``start`` and ``end`` are ticks of the index, from and before."""
+    """The options of the data source, checked: ``start`` (inclusive) and ``end`` (exclusive) are ticks of the index."""
 
     path: str
     dataset: str | None
@@ -284,7 +283,7 @@ class DatasetRequest:
         return cls(options["path"], options.get("dataset"), query, segments, columns, *bounds)
 
     def queried(self) -> Queried:
-        """The columns that are wanted, and the segments, as of the newest version; raises as :func:`queried_at`."""
+        """The requested columns and segments, as of the newest version; raises as :func:`queried_at`."""
         columns, segments = queried_at(located(self.path), self.dataset, self.query, self.segments)
         if not self.columns:
             return columns, segments
@@ -300,7 +299,7 @@ class DatasetRequest:
         return SparkColumns(self.queried()[0]).schema
 
     def bounds(self, columns: AnswerColumns) -> Iterator[pc.Expression]:
-        """The filters that ``start`` and ``end`` are."""
+        """The filters for ``start`` and ``end``."""
         yield from _between(columns, self.start, self.end)
 
 
@@ -333,8 +332,7 @@ class DatasetTask(InputPartition):
 class DatasetReader(FilteredReader):
     """Plans the tasks over the segments of one version, and gives their rows.
 
-    Order: the rows of a segment by the index, in one partition unless it is large. A task that is run again gives the
-    same rows.
+    Order: the rows of a segment by the index, in one partition unless it is large. A repeated task gives the same rows.
     """
 
     def __init__(self, request: DatasetRequest, schema: StructType) -> None:
@@ -352,7 +350,7 @@ class DatasetReader(FilteredReader):
                 )
 
     def partitions(self) -> list[InputPartition]:
-        """A partition for some small segments, or for a part of a large one."""
+        """A partition for every few small segments, or for a part of a large one."""
         predicate = functools.reduce(operator.and_, self._filters) if self._filters else None
         tasks = spark_tasks(self._columns.columns, self._segments, predicate)
         request = RowRequest(tuple(self._columns.columns.arrow.names), predicate)
@@ -360,7 +358,7 @@ class DatasetReader(FilteredReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if isinstance(partition, DatasetTask):  # where there is none, Spark makes one up
+        if isinstance(partition, DatasetTask):  # if there is none, Spark invents a partition
             for batch in rows_for_spark(partition.shares, self._columns, partition.request):
                 yield batch.select(self._arrow.names)
 
@@ -368,13 +366,13 @@ class DatasetReader(FilteredReader):
         return {**vars(self), "_segments": [], "_filters": []}  # tasks have their own
 
     def _take(self, filters: list[Filter]) -> list[Filter]:
-        """Remember what can be used. Spark applies all of them once more, so nothing depends on it."""
+        """Remember the usable filters. Spark applies all filters again, so results do not depend on this."""
         for item in filters:
             self._filters += self._expressions(item)
         return filters
 
     def _expressions(self, item: Filter) -> list[pc.Expression]:
-        """The facts in a filter of segments, of the index, and of components that are there."""
+        """Convert a filter on segments, on the index, or on whether a component is present."""
         columns, attribute = self._columns.columns, tuple[str, ...](getattr(item, "attribute", ()))
         name = attribute[0] if len(attribute) == 1 else ""
         if name == SEGMENT_ID and isinstance(item, In | EqualTo | EqualNullSafe):

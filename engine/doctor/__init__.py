@@ -1,4 +1,4 @@
-"""A diagnosis of recordings: faults of what they mean, such as clocks that jump, beside those of their bytes.
+"""A diagnosis of recordings: faults of their meaning, such as clocks that jump, rather than of their bytes.
 
 The names below are loaded when they are first used.
 """

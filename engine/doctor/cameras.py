@@ -1,6 +1,6 @@
-"""Faults of cameras: images that do not change, images of one colour, videos that a decoder cannot enter.
+"""Faults of cameras: images that do not change, images of one colour, videos with too few key frames.
 
-Images are compared by digests. One in two seconds is decoded, and of a video so many key frames.
+Images are compared by digests. One image in two seconds is decoded, and as many key frames of a video.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FROZEN_TIME: Final = SECOND // 2
 EVERY: Final = 2 * SECOND
 """The time between decoded images: a dark camera is dark for longer."""
 EVERY_ROWS: Final = 50
-"""The number of images from which one is decoded if there is no clock."""
+"""Without a clock, one of this number of images is decoded."""
 ONE_COLOUR: Final = 3
 """The largest difference of 8-bit pixels of one colour, after compression."""
 MOST_APART: Final = 30 * SECOND
@@ -49,7 +49,7 @@ _CHANNELS: Final = {1: 1, 2: 3, 3: 4, 4: 3, 5: 4}
 
 @dataclass(slots=True)
 class _Run:
-    """Rows in a row: how many, from when to when."""
+    """Consecutive rows: their number, and their first and last time."""
 
     count: int = 0
     start: int = 0
@@ -120,7 +120,7 @@ class _Images:
 
 
 def _colour_of(image: memoryview, form: Any, name: str) -> str | None:
-    """Return the colour of an image of one colour, "" for others, and None for what is not decoded."""
+    """Return the colour of an image of one colour, "" for other images, and None for those that are not decoded."""
     try:
         if name == "EncodedImage:blob":
             return one_colour(_decoded(image))
@@ -239,7 +239,7 @@ class _Video:
         try:
             frames = list(decode(track, [VideoSample(0, 0, True, sample)], step=4, threads=1))
         except ChunkmillError:
-            return ""  # what cannot be decoded is for `verify`
+            return ""  # `verify` finds what cannot be decoded
         return one_colour(frames[0].image.reshape(-1, 3)) if frames else ""
 
 
@@ -315,7 +315,7 @@ class CameraChecks:
 
 
 def _single(values: pa.ListArray) -> tuple[Iterator[memoryview] | None, npt.NDArray[np.int64]]:
-    """The bytes of each row with exactly one blob, not copied, and these rows; None if there is none."""
+    """The bytes of each row with exactly one blob, not copied, and these rows; None without such rows."""
     rows = np.flatnonzero(np.asarray(pc.fill_null(pc.list_value_length(values), 0)) == 1)
     blobs = values.take(pa.array(rows)).flatten() if len(rows) < len(values) else values.flatten()
     if blobs.null_count or not len(blobs):

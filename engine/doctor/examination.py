@@ -1,4 +1,4 @@
-"""The run of a diagnosis: the chunks of each recording are read once, in this process or one recording a task."""
+"""The run of a diagnosis: each recording is read once, chunk by chunk, in this process or in a task of its own."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _BROKEN: Final = frozenset({"unreadable", "lerobot-missing", "lerobot-length"})
 """Faults of a dataset for which the reader refuses an episode."""
 _OF_MESSAGES: Final = frozenset({"mcap", "bag", "rosbag2"})
 _OFTEN_SILENT: Final = frozenset({"/rosout", "/parameter_events", "/events/write_split"})
-"""Topics that ROS makes by itself, and that send when something happens."""
+"""Topics that ROS itself makes, and that send on events."""
 
 
 class Examination:
-    """The chunks of one recording, looked at one by one; what is kept of them has a bounded size."""
+    """The examination of one recording, chunk by chunk; it keeps facts of bounded size."""
 
     def __init__(self) -> None:
         self._parts = (TimeChecks(), ValueChecks(), CameraChecks(), FrameChecks())
@@ -158,7 +158,7 @@ def _inputs(location: Location, reading: SourceOptions, ids: Collection[str] | N
 
 
 def _silent(location: Location, row: Format, reading: SourceOptions) -> Iterator[Finding]:
-    """The topics without a message: a stream has nothing of them. A damaged file has no index that lists them."""
+    """The topics without a message, from the index, as a stream lacks them. A damaged file has no such index."""
     if row.name in _OF_MESSAGES and not reading.reading.get("recover"):
         for store in row.open(location, reading.reading).report().stores:
             for topic in store.entities:
@@ -245,7 +245,7 @@ ExaminedRecording = StoredRecording | PipedRecording
 
 @dataclass(frozen=True, slots=True)
 class _ExaminationBody(Body):
-    """The stage that examines recordings, one a task, and gives what it finds."""
+    """The stage that examines recordings, one per task, and gives its findings."""
 
     recordings: Sequence[ExaminedRecording]
 

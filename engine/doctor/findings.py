@@ -1,4 +1,4 @@
-"""Findings of a diagnosis: what is wrong with the meaning of a recording, where, and what to do about it."""
+"""Findings of a diagnosis: faults of a recording's meaning, their places, and their remedies."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class Finding:
         return f"{self.timeline} {start}{end}"
 
     def __str__(self) -> str:
-        """The fault in a line, without what to do.
+        """The fault in a line, without the remedy.
 
         >>> str(Finding("gap", "/imu", value="2 s", expected="about 0.01 s"))
         'gap: /imu: rows are missing: 2 s instead of about 0.01 s'
@@ -233,7 +233,7 @@ class Diagnosis:
     rows: int
 
     def __bool__(self) -> bool:
-        """Return whether nothing was found."""
+        """Return whether there are no findings."""
         return not self.findings
 
     def __len__(self) -> int:

@@ -30,7 +30,7 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 def dataset_findings(root: Path) -> Iterator[Finding]:
-    """The faults of a dataset, each with its episode as the segment. Raises ``ReadError`` where ``meta`` is damaged."""
+    """The faults of a dataset, each with its episode as the segment. Raises ``ReadError`` if ``meta`` is damaged."""
     info = LeRobotDataset(root).info
     by_file: defaultdict[str, list[int]] = defaultdict(list)
     for place, episode in enumerate(info.episodes):
@@ -84,7 +84,7 @@ def _by_episode(path: Path) -> dict[int, Columns]:
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[Any]:
-    """Numbers, also where each is a list of one."""
+    """Numbers, also if each is in a list of one element."""
     flat = values.flatten() if pa.types.is_nested(values.type) else values
     numbers: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
     return numbers
@@ -93,7 +93,7 @@ def _numbers(values: pa.Array) -> npt.NDArray[Any]:
 def _of_frames(
     episode: int, data: str, columns: Columns, fps: float, length: int, expected: int | None
 ) -> Iterator[Finding]:
-    """The faults of an episode's frames; ``expected`` is the number of the first among those of all episodes."""
+    """The faults of an episode's frames; ``expected`` is the number of the first frame in the dataset."""
     count = len(next(iter(columns.values()), ()))
     if count != length:
         said = {"value": f"{count:,} frames", "expected": f"{length:,} in the metadata"}
@@ -116,7 +116,7 @@ def _of_frames(
     wrong, numbers = min(
         ((_off(seconds, some, fps), some) for some in (rows, rows if frames is None else frames - frames[0])),
         key=lambda pair: len(pair[0]),
-    )  # where numbers of frames are wrong, their times may be right all the same
+    )  # if frame numbers are wrong, times may still be right
     if len(wrong):
         at = int(wrong[0])
         place = {"timeline": "timestamp", "timeline_type": TimelineKind.DURATION.value}
@@ -126,13 +126,13 @@ def _of_frames(
 
 
 def _off(seconds: npt.NDArray[np.float64], numbers: npt.NDArray[Any], fps: float) -> npt.NDArray[np.int64]:
-    """The rows whose times are not those of their numbers."""
+    """The rows whose times do not match their frame numbers."""
     off = np.abs(seconds - seconds[0] - numbers / fps)
     return np.flatnonzero(~(off <= TOLERANCE + ROUNDING * np.abs(seconds)))
 
 
 def _missing_video(path: Path, start: float, end: float | None, length: int, fps: float) -> str:
-    """Return what is missing of the frames of an episode in a video, or ""."""
+    """Return what a video lacks of an episode's frames, or ""."""
     if not path.is_file():
         return "the file is missing"
     try:
@@ -142,7 +142,7 @@ def _missing_video(path: Path, start: float, end: float | None, length: int, fps
             return ""
         shown = shown_frames(movie, 0).nanoseconds()[0] / SECOND
     except (NotPlainError, ReadError):
-        return ""  # what cannot be read is for `verify`
+        return ""  # `verify` finds what cannot be read
     half = 0.5 / fps
     last = np.inf if end is None else end - half
     count = int(((shown >= start - half) & (shown < last)).sum())

@@ -1,7 +1,7 @@
 """Faults of times: clocks that jump and drift, rates, gaps, order, and topics that start late or stop early.
 
-Each track (the rows of an entity with one set of components) is read once, chunk by chunk. Of its times are kept a
-histogram of intervals, unusual steps, and the mean interval of blocks of rows, all of bounded size.
+Each track (the rows of an entity with one set of components) is read once, chunk by chunk. A histogram of its
+intervals, its unusual steps, and the mean intervals of blocks of rows are kept, all of bounded size.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ YEAR: Final = 365 * 24 * 3600 * SECOND
 FAR: Final = YEAR
 """The distance from the other times at which a time is an outlier: no recording is that long."""
 LEAST_ROWS: Final = 20
-"""The least rows of a usual rate; half as many rows are needed for an order."""
+"""The least number of rows for a usual rate; half as many are needed to judge their order."""
 GAP: Final = 10
-"""The least number of median intervals of a gap; schedulers delay single messages by a few."""
+"""The least length of a gap, in usual intervals; schedulers delay single messages by a few intervals."""
 LEAST_GAP: Final = SECOND // 5
 """The least length of a gap. Shorter ones are jitter of fast topics, such as a buffer that is flushed late."""
 LEAPS: Final = 10
-"""The number of median intervals of a leap ahead of another clock."""
+"""The least leap ahead of another clock, in median intervals."""
 MANY: Final = 0.05
 """If a larger share of rows goes back, the topic has several publishers; if a larger share of intervals are gaps, it
 has no rate."""
@@ -55,7 +55,7 @@ _FEWEST_BLOCKS: Final = 8
 _STEPS: Final = 512
 _BACK: Final = 1e30
 _BESIDE: Final = 1e20
-"""Weights of a step back and of those beside it, which say what it is: more than any interval in usual ones."""
+"""Weights of a step back and of the steps next to it, which show its cause. They exceed any ratio of intervals."""
 _BLOCK_ROWS: Final = 8
 _BLOCKS: Final = 256
 _PER_OCTAVE: Final = 16
@@ -94,7 +94,7 @@ class TimeChecks:
         track.add(ticks[:, ~far] if far.any() else ticks)
 
     def findings(self) -> Iterator[Finding]:
-        """The faults of all tracks, and those of tracks beside each other."""
+        """The faults of each track, and those that only a comparison of tracks shows."""
         for name, epoch in self._epochs.items():
             yield from epoch.findings(name)
         said: dict[tuple[Any, ...], Finding] = {}
@@ -109,7 +109,7 @@ class TimeChecks:
 
 @dataclass(slots=True)
 class _Epoch:
-    """The years of one timeline: where most of its times are, and the entities that are elsewhere."""
+    """The years of one timeline: those of most of its times, and the entities with other years."""
 
     middle: int | None = None
     near: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
@@ -157,14 +157,14 @@ class _Intervals:
         self.total += len(ahead)
 
     def quantile(self, share: float) -> float:
-        """Return the interval below which this share of them is, to within 5 %; 0 without any."""
+        """Return the quantile ``share`` of the intervals, to within 5 %; 0 without intervals."""
         if not self.total:
             return 0.0
         at = int(np.searchsorted(np.cumsum(self._counts), share * self.total))
         return 0.0 if at == 0 else float(2 ** ((at - 1) / _PER_OCTAVE))
 
     def are_regular(self, share: float) -> bool:
-        """Return whether intervals are alike, so that there is a usual rate, but for this share at either end."""
+        """Return whether intervals are alike, except this share at either end: then there is a usual rate."""
         middle = self.quantile(0.5)
         return middle > 0 and self.quantile(share) >= middle / 2 and self.quantile(1 - share) <= middle * 2.1
 
@@ -196,9 +196,9 @@ class _Line:
 
 
 class _Step(NamedTuple):
-    """An unusual step: the row behind it, and the times before and after it, one for each timeline.
+    """An unusual step: the row after it, and the times before and after it, one for each timeline.
 
-    Of too many, those of the largest ``weight`` are kept.
+    If there are too many, those with the largest ``weight`` are kept.
     """
 
     row: int
@@ -265,7 +265,7 @@ class _Blocks:
         return (sums - largest) / (counts - 1), filled
 
     def slowest(self) -> tuple[int, int, float, float] | None:
-        """The longest run of slow blocks, its start, end and mean interval, and the usual one; None without any."""
+        """Return start, end and mean interval of the longest run of slow blocks, and the usual interval; or None."""
         means, filled = self._means()
         if len(means) < 4:
             return None
@@ -283,7 +283,7 @@ class _Blocks:
 
 
 class _Fit:
-    """The line that is fitted to the offset of a clock from another one, in seconds."""
+    """A line fitted to the offset of one clock from another, in seconds."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(5)
@@ -296,7 +296,7 @@ class _Fit:
         self._span = max(self._span, float(x.max(initial=0)))
 
     def drift(self) -> tuple[float, float] | None:
-        """The seconds a second, and those at the end, if the clocks drift; else None."""
+        """Return the drift per second and in all, both in seconds, or None if the clocks do not drift."""
         if self._count < LEAST_ROWS:
             return None
         x, y, xx, xy, yy = self._sums / self._count
@@ -359,7 +359,7 @@ class _Track:
         self.rows += ticks.shape[1]
 
     def begin_anew(self) -> None:
-        """Let the next rows follow none: each channel of a topic has chunks of its own."""
+        """Begin a new sequence of rows: each channel of a topic has chunks of its own."""
         self._last = None
 
     def _note(self, joined: Ticks, steps: Ticks, first_row: int) -> None:
@@ -416,7 +416,7 @@ class _Track:
 
     @cached_property
     def usual(self) -> float:
-        """The usual interval on its main timeline, alone or of blocks of rows; 0 if it sends when something happens."""
+        """The usual interval on the main timeline, of rows or of blocks of rows; 0 if the topic sends on events."""
         line = self.line
         if self.rows < LEAST_ROWS:
             return 0.0
@@ -426,7 +426,7 @@ class _Track:
         return interval if self.rows * interval >= STEADY * time else 0.0
 
     def _interval(self, i: int) -> float:
-        """The median interval on a timeline, or where messages come in bursts the mean one."""
+        """The median interval on a timeline, or the mean one if messages come in bursts."""
         line = self.lines[i]
         usual = self.usual if line.is_clock and self.line.is_clock else 0.0
         return max(line.intervals.quantile(0.5), usual)
@@ -458,7 +458,7 @@ class _Track:
                 yield self.line.finding("duplicate-times", self.entity, self._burst, self._burst, value, "one row", 1)
 
     def _order(self, i: int) -> Iterator[tuple[Finding, list[int]]]:
-        """Steps back: of a clock, or of single rows, whose neighbours make up for them."""
+        """Steps back: those of a clock, and those of late rows, for which steps ahead nearby make up."""
         line = self.lines[i]
         if not line.backward or self.rows < LEAST_ROWS // 2:
             return
@@ -479,7 +479,7 @@ class _Track:
                 yield line.finding(kind, self.entity, *place, value, usual, count), [step.row for step in steps]
 
     def _is_made_up(self, step: _Step, i: int, middle: float) -> bool:
-        """Return whether the clock goes on as if the step had not been: what it lost was or will be made up."""
+        """Return whether steps ahead nearby make up for a step back, so that the clock itself is right."""
         at = self._steps.index(step)
         missing, gained = middle - step.size(i), 0.0
         reach = 2 + 2 * missing / max(middle, 1.0)  # a row is late by about as many rows as fit into the step
@@ -487,7 +487,7 @@ class _Track:
             for other in neighbours:
                 if other.size(i) < 0 or abs(other.row - step.row) > reach:
                     break
-                if other.size(i) >= missing / 4:  # and no pause between two bursts
+                if other.size(i) >= missing / 4:  # a smaller one is a pause between two bursts
                     gained += other.size(i) - middle
         return gained >= missing / 2
 
@@ -540,7 +540,7 @@ class _Track:
 
 
 def _covered(tracks: Sequence[_Track]) -> Iterator[Finding]:
-    """Topics of a usual rate that miss the start or the end of a recording that others of their kind cover."""
+    """Topics with a usual rate that miss the start or the end of a recording, which other such topics cover."""
     by_line: defaultdict[str, dict[str, _Track]] = defaultdict(dict)
     for track in tracks:
         if track.usual and track.line.is_clock and not track.line.backward:

@@ -18,11 +18,11 @@ _USES: Final = ("CoordinateFrame:frame", "Pinhole:child_frame", "Pinhole:parent_
 _CAMERAS: Final = frozenset({"Image:buffer", "EncodedImage:blob", "VideoStream:sample"})
 _CALIBRATION: Final = "Pinhole:image_from_camera"
 _MOST_FRAMES: Final = 10_000
-"""More names than these are no frames, but texts that differ with every row."""
+"""The most names of frames; more names are texts that differ in every row."""
 
 
 class FrameChecks:
-    """The frames of a recording: what joins them, who uses them, and which cameras are calibrated."""
+    """The frames of a recording: their transforms, their users, and the calibrated cameras."""
 
     def __init__(self) -> None:
         self._parents: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -48,7 +48,7 @@ class FrameChecks:
             self._cameras.setdefault(entity, name)
 
     def _add_edges(self, entity: str, columns: Mapping[str, pa.ListArray]) -> None:
-        """Take pairs of frames. A frame that is not named is that of the entity itself."""
+        """Take pairs of frames. A frame without a name is the entity's own."""
         sides = []
         for name in (_CHILD, _PARENT):
             flat = columns[name].flatten() if name in columns else None
@@ -87,7 +87,7 @@ class FrameChecks:
         yield from self._uncalibrated()
 
     def _trees(self) -> dict[str, str]:
-        """Each frame that a transform names, with a frame that stands for its tree."""
+        """Each frame that a transform names, with the frame that represents its tree."""
         stands: dict[str, str] = {}
 
         def root(frame: str) -> str:
@@ -124,7 +124,7 @@ class FrameChecks:
                 yield Finding("missing-calibration", camera, component, value="none", expected="as other cameras have")
 
     def _has_calibration(self, camera: str) -> bool:
-        """Return whether it is calibrated: at its entity or above, beside it (camera_info), or for its frame."""
+        """Return whether a camera is calibrated: at its entity or above, next to it (camera_info), or for its frame."""
         beside = camera.rsplit("/", 1)[0]
         for entity in self._calibrated:
             if (

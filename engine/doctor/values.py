@@ -1,7 +1,7 @@
-"""Faults of numbers: NaN, dead and clipped sensors, rotations that are none. Topics without messages, too.
+"""Faults of numbers: NaN, dead and clipped sensors, invalid rotations. Topics without messages, too.
 
-Of each number of a component a few counts are kept. Components with many instances a row, such as the points of a
-cloud, are looked at for rotations only: NaN marks what a sensor did not see there.
+A few counts are kept for each number of a component. Components with many instances per row, such as the points of a
+cloud, are checked for rotations only, as NaN marks points that their sensor did not see.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUATERNION: Final = frozenset("xyzw")
 
 @dataclass(slots=True)
 class _Place:
-    """The first clock of a chunk, which says when its rows are."""
+    """The first clock of a chunk, which dates its rows."""
 
     timeline: Timeline | None
 
@@ -80,18 +80,18 @@ class _Number:
                 extreme.add(values, self.most if is_most else self.least)
 
     def is_clipped(self) -> bool:
-        """Return whether it stays at one of its extremes, again and again."""
+        """Return whether the number repeatedly stays at one of its extremes."""
         return any(e.longest >= CLIPPED_RUN and e.count >= CLIPPED * self.count for e in self._extremes.values())
 
     @property
     def clipped(self) -> tuple[int, float]:
-        """The count of rows at the extreme that it reaches most, and this extreme."""
+        """The more frequent of the two extremes: its count of rows, and its value."""
         return max((extreme.count, extreme.value) for extreme in self._extremes.values())
 
 
 @dataclass(slots=True)
 class _Extreme:
-    """Counts of the rows at the largest value yet (or the smallest), and of those in a row."""
+    """The largest (or smallest) value so far: its rows, and the most of them in succession."""
 
     value: float = np.nan
     count: int = 0
@@ -192,7 +192,7 @@ class ValueChecks:
             number.add(values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False), rows, place)
 
     def _quaternion(self, entity: str, name: str, values: pa.Array, rows: npt.NDArray[np.int64], place: _Place) -> None:
-        """Take quaternions as structs. Only zeros mean that there is none, by the conventions of ROS."""
+        """Take quaternions as structs. By a convention of ROS, all zeros mean that there is none."""
         parts = np.stack([values.field(part).to_numpy(zero_copy_only=False) for part in "xyzw"], axis=1)
         given = parts.any(axis=1)
         if given.any():
@@ -215,14 +215,14 @@ class ValueChecks:
             self._rotations[entity, name] = (count + len(wrong), length, where)
 
     def _is_sensor(self, entity: str, name: str) -> bool:
-        """Return whether the name of a number says that noise is in it."""
+        """Return whether a number has noise, by its name."""
         series, column = self._names.get(entity, []), re.search(r"\[(\d+)\]$", name)
         label = series[int(column[1])] if column and int(column[1]) < len(series) else ""
         text = f"{entity}:{self._schemas.get(entity, '')}:{name}:{label}"
         return _SENSOR.search(text) is not None and _NO_NOISE.search(text) is None
 
     def findings(self) -> Iterator[Finding]:
-        """The faults of all numbers, and topics without any."""
+        """The faults of all numbers, and topics without messages."""
         for entity in sorted((self._topics | self._empty) - self._filled):
             yield Finding("no-messages", entity)
         for (entity, name), (count, length, where) in self._rotations.items():

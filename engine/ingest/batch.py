@@ -1,6 +1,6 @@
 """One batch: files into recordings, laid out by a profile, and committed as one version of the store.
 
-Small recordings are laid out in one stage, large ones in two. Where RRDs are wanted, it names and writes these, too.
+Small recordings are laid out in one stage, large ones in two. If RRDs are wanted, it names and writes these, too.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ from .quarantine import FileQuarantine
 
 _NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
 DIAGNOSE: Final = ("warn", "quarantine")
-"""What becomes of a file with faults of meaning: it is stored with warnings; or those with errors are not stored."""
+"""The policies for files with faults of meaning: store them with warnings, or do not store those with errors."""
 _MOST_SAID: Final = 10
-"""Findings of a file that are written out; a diagnosis of the file gives all."""
+"""The most findings of a file that are reported; a diagnosis of the file gives all."""
 _PAUSES: Final = (0.5, 2.0)
-"""Seconds before a file that failed for a reason that may pass is tried again."""
+"""Seconds before each retry of a file that failed for a transient reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class BatchOptions:
 
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
-    ``dataset``: the store's dataset in a catalog, which has one type for each column, as long as the catalog has it.
-    ``diagnose``: what becomes of files with faults of meaning, one of :data:`DIAGNOSE`; None: nobody looks.
+    ``dataset``: the store's dataset in a catalog, with one type for each column; it may be deleted meanwhile.
+    ``diagnose``: the policy for files with faults of meaning, one of :data:`DIAGNOSE`; None: no diagnosis.
     """
 
     source: Location
@@ -134,8 +134,8 @@ class _File:
 class BatchRunner:
     """Runs the batches of one query, one after the other.
 
-    ``landing`` learns before the commit which files of a batch had vanished or changed: should they come back, they are
-    to be offered again.
+    Before the commit, ``landing`` learns which files of a batch had vanished or changed: it offers them again if they
+    come back.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class BatchRunner:
         """Ingest the files of batch ``number`` into the store; a committed batch is left unchanged.
 
         A file that fails goes into quarantine and stops nothing. Raises ``WriteError``, ``SessionError`` and the like
-        where the batch as a whole failed; run again, it does what was not done.
+        if the batch as a whole failed; another run completes it.
         """
         while True:
             with contextlib.suppress(_OvertakenError):
@@ -212,9 +212,7 @@ class BatchRunner:
         )
 
     def _rule(self, number: int, claims: Claims, before: LiveEntries, displaced: Displacement) -> Rule:
-        """Check that, for the questions of this batch, each commit base equals the store ``before``; if not, the batch
-        runs again.
-        """
+        """Return a check that a commit's base answers ``claims`` as ``before`` does; else the batch runs again."""
         seen, schemas = claims.answers(before), self._dataset.schemas(before)
 
         def rule(
@@ -231,9 +229,9 @@ class BatchRunner:
         return rule
 
     def finish(self, files: Sequence[LandedFile]) -> None:
-        """Complete, for the files of a batch, a run that was cut right after its commit.
+        """Complete a run of a batch with these files that was interrupted right after its commit.
 
-        Those whose content the store has leave the quarantine, and are disposed of.
+        Files whose content is in the store leave the quarantine, and are disposed of.
         """
         held = self._quarantine.held([file.path for file in files])
         asked = [file for file in files if file.path in held or not self._disposal.keeps]
@@ -243,7 +241,7 @@ class BatchRunner:
         self._let_go(through)
 
     def _let_go(self, through: Sequence[LandedFile]) -> None:
-        """Files whose content the store has leave the quarantine, and are disposed of."""
+        """Take files whose content is in the store out of quarantine, and dispose of them."""
         self._quarantine.resolve([file.path for file in through])
         for file in through:
             self._disposal.dispose(file)
@@ -285,13 +283,13 @@ class BatchRunner:
             candidate.end(Outcome.VANISHED if now is None else Outcome.CHANGED)
 
     def _look_again(self, candidates: Sequence[_File]) -> None:
-        """Nothing that was read while it changed may get through, nor may its failure be blamed on it."""
+        """End files that changed while they were read: neither their recordings nor their errors count."""
         for candidate in candidates:
             if candidate.is_open or (candidate.result is not None and candidate.result.outcome is Outcome.QUARANTINED):
                 self._check_unchanged(candidate)
 
     def _check_schemas(self, candidates: Sequence[_File]) -> None:
-        """End files with a column of another type than recordings of the dataset have, or files of the batch before."""
+        """End files with a column of another type than in the dataset, or in earlier files of the batch."""
         union = self._dataset.union(self._writer.live)
         for candidate in candidates:
             if union is None or not candidate.is_open or candidate.group is None:
@@ -378,7 +376,7 @@ class BatchRunner:
             todo = again
 
     def _examined(self, candidates: Sequence[_File]) -> Iterator[tuple[_File, list[Finding] | Exception]]:
-        """The findings of each file, or the reason why there are none."""
+        """The findings of each file, or the error of its diagnosis."""
         recordings = [
             (candidate, PipedRecording(store.recording_id, work, candidate.file.size))
             for candidate in candidates
@@ -406,7 +404,7 @@ class BatchRunner:
             candidate.end(Outcome.QUARANTINED, _faulty(errors))
 
     def _plan(self, candidate: _File, ids: set[Key]) -> None:
-        """Open a file, and plan what becomes of it."""
+        """Open a file, and plan its outputs."""
         assert candidate.digest is not None
         location = located(candidate.file.path)
         name = str(uuid.uuid5(_NAMESPACE, candidate.digest))
@@ -424,7 +422,7 @@ class BatchRunner:
             candidate.end(Outcome.QUARANTINED, self._explained(error))
 
     def _check_ids(self, candidate: _File, mine: set[Key], ids: set[Key]) -> None:
-        """Raise ``SameRecordingError`` if another file has a recording of the same id, unless that one is replaced."""
+        """Raise ``SameRecordingError`` if another file has a recording of the same id that is not replaced."""
         for key in mine:
             existing = self._writer.live.get(key)
             if key in ids:
@@ -495,7 +493,7 @@ class BatchRunner:
 
 
 class _OvertakenError(Exception):
-    """Another writer has changed what this batch was decided upon."""
+    """Another writer has changed the state on which this batch is based."""
 
 
 def error_record(error: Exception) -> dict[str, object]:
@@ -527,8 +525,8 @@ def _faulty(errors: Sequence[Finding]) -> ChunkmillError:
 class RrdNames:
     """Gives each file of a batch an RRD in ``folder``: its own name below the landing folder, with another suffix.
 
-    No two recordings get one name, and what is in the folder and is none of ours is not written over. A batch that
-    is replayed gives the same names: what a crashed run left under a name is known by its recordings' ids.
+    No two recordings get the same name, and foreign files in the folder are not overwritten. A replayed batch gives the
+    same names: the recordings' ids identify a file that a crashed run left under a name.
     """
 
     def __init__(self, source: Location, folder: Location, live: LiveEntries) -> None:
@@ -538,7 +536,7 @@ class RrdNames:
         self._taken: set[str] = set()
 
     def name_for(self, file: LandedFile, digest: str, stores: list[StoreEntry], replaces: list[RecordingEntry]) -> str:
-        """The name, relative to the folder. ``replaces``: what the file's earlier content became."""
+        """The name, relative to the folder. ``replaces``: the recordings of the file's earlier content."""
         ours = {e.rrd for e in replaces}
         for name in self._candidates(file, digest):
             if name in self._taken:
@@ -559,7 +557,7 @@ class RrdNames:
         yield str(below.with_name(f"{stem_of(below.name)}-{digest}{suffix}"))
 
     def _is_free(self, name: str, stores: list[StoreEntry]) -> bool:
-        """Return whether the name is free, or its file was written for the same recordings by a run that was cut."""
+        """Return whether the name is free, or its file was written for the same recordings by an interrupted run."""
         place = self._folder / name
         if not exists(place):
             return True

@@ -47,7 +47,7 @@ class Checkpoint:
         return self.location / "spark"
 
     def identity(self) -> IngestIdentity | None:
-        """Who the ingestion is; None before its first start. Raises ``ReadError``."""
+        """The identity of the ingestion; None before its first start. Raises ``ReadError``."""
         if not self._folder.exists(_FILE):
             return None
         try:
@@ -69,7 +69,7 @@ class Checkpoint:
             ) from error
 
     def check(self, source: Location) -> IngestIdentity | None:
-        """Who the ingestion of ``source`` is; None before its first start. Raises ``UsageError`` for another source."""
+        """The identity of the ingestion; None before its first start. Raises ``UsageError`` for another source."""
         identity = self.identity()
         if identity is not None and identity.source != str(source):
             raise UsageError(
@@ -81,7 +81,7 @@ class Checkpoint:
         return identity
 
     def begin(self, source: Location) -> IngestIdentity:
-        """Who the ingestion of ``source`` is; made at the first start. Raises ``UsageError`` for another source."""
+        """The identity of the ingestion, made at its first start. Raises ``UsageError`` for another source."""
         with writing(str(self.location)):
             self._folder.make()
         identity = self.check(source)
@@ -89,14 +89,14 @@ class Checkpoint:
             made = IngestIdentity(uuid.uuid4().hex, str(source), time.time())
             with writing(str(self.location)):
                 self._folder.create(_FILE, json.dumps({"format": _FORMAT, **asdict(made)}).encode())
-            identity = self.check(source)  # where another process was first
+            identity = self.check(source)  # if another process was first
             assert identity is not None
         return identity
 
     def check_spark(self) -> None:
-        """Raise ``ReadError`` where a file of Spark's checkpoint is torn; Spark would say something about iterators.
+        """Raise ``ReadError`` if a file of Spark's checkpoint is torn, as Spark's own error is obscure.
 
-        Drafts that a killed JVM left in it are removed, and checksums of missing files.
+        Drafts that a killed JVM left in it and checksums of missing files are removed.
         """
         if not isinstance(self.spark, Path):
             return
@@ -133,7 +133,7 @@ class Checkpoint:
 
 
 HIDDEN_HOME: Final = ".chunkmill"
-"""The folder within a folder of RRDs that is the home of the ingestion into it."""
+"""The folder, within a folder of RRDs, that is the home of the ingestion."""
 
 _SIGNS: Final = ("versions", "quarantine", "lease")
 

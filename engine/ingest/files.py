@@ -122,7 +122,7 @@ class BatchResult:
 
 _WINDOW: Final = 4 * MIB
 _ON_DRIVER: Final = 256 * MIB
-"""Bytes up to which digests are taken where the ingestion runs; what is more is shared among Spark's workers."""
+"""The most bytes that the ingestion's own process digests; more are shared among Spark's workers."""
 
 
 def file_at(path: str | ObjectUrl) -> LandedFile | None:
@@ -137,7 +137,7 @@ def file_at(path: str | ObjectUrl) -> LandedFile | None:
         status = location.stat()
         if not stat.S_ISDIR(status.st_mode):
             return LandedFile(path, status.st_size, status.st_mtime_ns)
-        parts = [part.stat() for part in _parts(location)]  # of one that is being copied the hidden ones, too
+        parts = [part.stat() for part in _parts(location)]  # including hidden files of a copy in progress
     except (FileNotFoundError, NotADirectoryError, SourceMissingError):
         return None
     return LandedFile(path, sum(p.st_size for p in parts), max(p.st_mtime_ns for p in (status, *parts)))
@@ -149,9 +149,9 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def digest_of_file(file: LandedFile) -> str:
-    """XXH3-128 of a file's content, hexadecimal; of a folder's, of the names and contents of the files in it.
+    """Return the hexadecimal XXH3-128 of a file's content, or of the names and contents of a folder's files.
 
-    Raises ``ReadError``; a transient one where the file has changed.
+    Raises ``ReadError``; a transient one if the file has changed.
     """
     digest = xxhash.xxh3_128()
     location = located(file.path)
@@ -179,7 +179,7 @@ def _add_content(digest: xxhash.xxh3_128, file: LandedFile) -> None:
 
 
 def digest_files(files: Sequence[LandedFile], options: RunOptions) -> list[str | Exception]:
-    """The digest of each file, or the error for which it has none."""
+    """The digest of each file, or the error of reading it."""
     if executor_name(options.executor) == "inline" or sum(f.size for f in files) <= _ON_DRIVER:
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="chunkmill-digest") as pool:
             return list(pool.map(_tried, files))
@@ -217,15 +217,15 @@ class LandingFolder(Protocol):
         """Return all paths that were ever offered as files of one of these sizes."""
 
     def forget(self, number: int, paths: Collection[str], changed: Collection[LandedFile] = ()) -> None:
-        """Let paths count as never offered, once batch ``number`` is done; of files that ``changed`` nothing came."""
+        """Let ``paths`` and ``changed`` files, which gave nothing, count as never offered after batch ``number``."""
 
 
 @dataclass
 class Displacement:
-    """Recordings from whose names a batch brings other contents.
+    """Recordings whose source names have other contents in a batch.
 
-    ``moved``: those carried by another file of the folder, their source from now on. ``gone``: those that no file
-    carries any longer. ``doubtful``: paths under which such a content may come back without having changed.
+    ``moved``: those whose content is in another file of the folder, from now on their source. ``gone``: those whose
+    content is in no file. ``doubtful``: paths under which the content of one may come back unchanged.
     """
 
     moved: dict[Key, RecordingEntry] = field(default_factory=dict)
@@ -233,7 +233,7 @@ class Displacement:
     doubtful: list[str] = field(default_factory=list)
 
     def gone_with(self, results: Sequence[FileResult], through: Sequence[LandedFile]) -> list[RecordingEntry]:
-        """Return the entries that leave the store with a batch. A file that did not get through displaces nothing."""
+        """Return the entries that leave the store with a batch. A file that failed displaces nothing."""
         failed = {result.file.path for result in results} - {file.path for file in through}
         return [entry for entry in self.gone.values() if entry.source not in failed]
 
@@ -241,10 +241,10 @@ class Displacement:
 def displacement_of(
     batch: Mapping[LandedFile, str], live: LiveEntries, folder: LandingFolder, *, kept: bool
 ) -> Displacement:
-    """Find the new state of the recordings from the names of these files, given with digests of their present content.
+    """Find the new state of the recordings from these names; ``batch`` has the digests of the files' present contents.
 
-    A rotation, a swap or a rename moves contents between names: a recording goes only when no file in the folder has
-    its content. ``kept``: files stay where they are, so whoever has a name may be displaced from it again.
+    A rotation, a swap or a rename moves contents between names: a recording is removed only if no file in the folder
+    has its content. ``kept``: files stay where they are, so a recording may be displaced from its name again.
     """
     displacement = Displacement()
     names = {file.path: digest for file, digest in batch.items()}
@@ -275,7 +275,7 @@ def displacement_of(
 
 
 def _in_order(moved: Mapping[Key, RecordingEntry], live: LiveEntries) -> dict[Key, RecordingEntry]:
-    """The same, those first whose new names nobody else has to leave: so recordings keep the order of their arrival."""
+    """Order recordings so that each follows the one that leaves its new name: so they keep the order of arrival."""
     left, order = dict(moved), dict[Key, RecordingEntry]()
     while left:
         names = {entry.source: key for key in left if (entry := live.get(key)) is not None}
@@ -306,7 +306,7 @@ class _Carriers:
         return self._found.get(entry.source_digest)
 
     def doubtful(self, sizes: Collection[int]) -> list[str]:
-        """Known paths of files that may have had such a content, and were not there now, or could not be read."""
+        """Known paths of files that had one of these sizes, and are missing now, or could not be read."""
         if not sizes:
             return []
         present = {file.path for file in self._in_folder() if self._read.get(file, "") is not None}
@@ -340,7 +340,7 @@ class Claims:
         self._rrds = sorted({recording.rrd for recording in arrived if recording.rrd})
 
     def answers(self, live: LiveEntries) -> object:
-        """The answers; where chunks are does not matter."""
+        """The answers of a store, regardless of where chunks are stored."""
         answers = [
             *([entry] if (entry := live.get(key)) is not None else [] for key in self._keys),
             *(live.of_source(source) for source in self._sources),
@@ -362,7 +362,7 @@ class DatasetRules:
         self._schemas = SchemaFiles(folder)
 
     def check(self) -> None:
-        """Raise ``NotFoundError`` where the dataset was deleted."""
+        """Raise ``NotFoundError`` if the dataset was deleted."""
         if self._dataset is None:
             return
         try:
@@ -379,7 +379,7 @@ class DatasetRules:
         return frozenset(() if self._dataset is None else live.schemas())
 
     def union(self, live: LiveEntries) -> SchemaUnion | None:
-        """The columns of the recordings that are there."""
+        """The columns of the present recordings."""
         return None if self._dataset is None else SchemaUnion(self._schemas, live.schemas())
 
     def joined(
@@ -390,7 +390,7 @@ class DatasetRules:
         replaces: Sequence[RecordingEntry],
         live: LiveEntries,
     ) -> SchemaUnion:
-        """The columns once the recordings of a file have come, too. Raises ``SchemaConflictError``."""
+        """The columns once the recordings of a file are added. Raises ``SchemaConflictError``."""
         chunks = {store: chunks_of_store for store, chunks_of_store in group.chunks if store.kind == "recording"}
         layers = [
             NewLayer(
@@ -404,7 +404,7 @@ class DatasetRules:
         return union.with_layers(layers, self._of({entry.key for entry in replaces} | set(map(key_of, chunks)), live))
 
     def takes(self, entries: Sequence[RecordingEntry], displaced: Displacement, live: LiveEntries) -> bool:
-        """Return whether entries fit the recordings that are there, and stay."""
+        """Return whether entries fit the present recordings that stay."""
         new = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in entries if e.schema and _counts(e)]
         try:
             SchemaUnion(self._schemas, live.schemas()).with_layers(
@@ -416,7 +416,7 @@ class DatasetRules:
 
     @staticmethod
     def _of(keys: Iterable[Key], live: LiveEntries) -> list[str | None]:
-        """The schemas of those recordings of these keys that are there."""
+        """The schemas of the present recordings with these keys."""
         return [old.schema for key in keys if (old := live.get(key)) is not None and _counts(old)]
 
 
@@ -425,7 +425,7 @@ def _counts(entry: RecordingEntry) -> bool:
 
 
 class SourceDone(StrEnum):
-    """The lot of a source file whose recordings are committed."""
+    """The action on a source file, once its recordings are committed."""
 
     KEEP = "keep"
     """It stays where it is."""
@@ -454,7 +454,7 @@ class Disposal:
         return self.kind is SourceDone.KEEP
 
     def dispose(self, file: LandedFile) -> None:
-        """Do it. A file that is gone already is fine.
+        """Dispose of a file. A missing one is fine.
 
         Raises ``WriteError``, and ``ReadError`` if a store does not answer.
         """
@@ -467,7 +467,7 @@ class Disposal:
 
 
 def _check_archive(source: Location, archive: Location | None) -> None:
-    """Raise ``UsageError`` where files of ``source`` cannot be archived in ``archive``."""
+    """Raise ``UsageError`` if files of ``source`` cannot be archived in ``archive``."""
     if archive is None:
         raise UsageError("no archive folder is given", hint="Give one (--archive, archive=…).")
     if _store_of(source) != _store_of(archive):
@@ -491,24 +491,24 @@ def _store_of(place: Location) -> tuple[str, str] | None:
 
 
 def _below(place: Location) -> str:
-    """The beginning of the paths (in a bucket the keys) of files below a place."""
+    """The prefix of the paths (in a bucket, of the keys) of files below a place."""
     path = place.key if isinstance(place, ObjectUrl) else str(place)
     return f"{path}/" if path else ""
 
 
 class Occupancy(Enum):
-    """The state of a name of the archive."""
+    """The state of a name in the archive."""
 
     FREE = "free"
-    """Nothing."""
+    """Nothing has the name."""
     OURS = "ours"
-    """The very file that is to go there, or a copy of it: a run was cut between the two steps of a move."""
+    """The name is that of the very file, or of a copy of it: a run was interrupted between two steps of a move."""
     TAKEN = "taken"
-    """Something else."""
+    """Another file has the name."""
 
 
 def numbered(name: str, number: int) -> str:
-    """The name that a file gets when ``number - 1`` of its name were there before.
+    """The name for a file if ``number - 1`` files of its name came before.
 
     >>> [numbered(name, number) for name, number in (("drive.mcap", 1), ("drive.mcap", 2), ("drive.v2.MCAP.zst", 3))]
     ['drive.mcap', 'drive-2.mcap', 'drive.v2-3.MCAP.zst']
@@ -520,10 +520,10 @@ def numbered(name: str, number: int) -> str:
 
 
 def find_name(name: str, look: Callable[[str], Occupancy]) -> tuple[str, Occupancy]:
-    """The name of a file in its folder of the archive, and what ``look`` says of it: free, or ours.
+    """Find the name for a file in its archive folder, and its state by ``look``: free, or ours.
 
-    As names are taken one after the other, few are looked at: of each power of two until one is not taken, then by
-    halves. Without other writers the same names are looked at each time, so that an earlier file of ours is found.
+    As names are taken in order, few are looked at: at powers of two until one is not taken, then by bisection. Without
+    other writers, the same names are looked at each time, so that an earlier file of ours is found.
     """
     taken, end = 0, 1
     while (place := look(numbered(name, end))) is Occupancy.TAKEN:
@@ -549,14 +549,14 @@ class LocalSources:
         self._archive = archive
 
     def delete(self, file: LandedFile) -> bool:
-        """Remove a file; whether that was done. Raises ``OSError``."""
+        """Remove a file; return whether it was removed. Raises ``OSError``."""
         if file_at(file.path) != file:
             return False
         _remove(Path(file.path))
         return True
 
     def archive(self, file: LandedFile) -> bool:
-        """Move a file to its place in the archive, over nothing; whether that was done. Raises ``OSError``."""
+        """Move a file into the archive without overwriting; return whether it was moved. Raises ``OSError``."""
         assert self._archive is not None
         if file_at(file.path) != file:
             return False
@@ -568,7 +568,7 @@ class LocalSources:
             if place is Occupancy.OURS:
                 _remove(path)
                 return True
-            with contextlib.suppress(FileExistsError):  # somebody took the name in this moment
+            with contextlib.suppress(FileExistsError):  # another process took the name just now
                 _move_without_replacing(path, folder / name)
                 return True
 
@@ -595,7 +595,7 @@ def _is_the_same(path: Path, target: Path) -> bool:
 
 
 def _move_without_replacing(path: Path, target: Path) -> None:
-    """Move a file; raises ``FileExistsError`` where there is one. Across file systems it is copied first."""
+    """Move a file; raises ``FileExistsError`` if the target exists. Across file systems, it is copied first."""
     if path.is_dir():
         _move_folder(path, target)
         return
@@ -617,7 +617,7 @@ def _move_without_replacing(path: Path, target: Path) -> None:
 
 
 def _move_folder(path: Path, target: Path) -> None:
-    """Move a folder that is one input, as a file is moved."""
+    """Move a folder that is one input, like a file."""
     if os.path.lexists(target):
         raise FileExistsError(target)
     try:
@@ -645,7 +645,7 @@ def _move_folder(path: Path, target: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or a folder that is one input with the files in it; not what else is in it. A gone one is fine."""
+    """Remove a file, or a folder that is one input with its files, but nothing else in it. A missing one is fine."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -659,8 +659,8 @@ class ObjectSources:
     """The objects below a prefix, to be removed or moved below the prefix ``archive`` of the same bucket.
 
     Objects that changed since they were read are left alone; missing ones are no error. A move is a copy inside the
-    store and then a removal, on the condition that the source is unchanged since the copy; other stores than S3, and
-    some servers of its protocol, lack that condition, and are queried right before.
+    store and then a removal, on the condition that the source is unchanged since the copy. Stores other than S3, and
+    some servers of its protocol, lack that condition; there, the source is checked right before.
     """
 
     def __init__(self, landing: ObjectUrl, archive: ObjectUrl | None) -> None:
@@ -678,7 +678,7 @@ class ObjectSources:
         return True
 
     def archive(self, file: LandedFile) -> bool:
-        """Move an object to its place in the archive, over nothing; whether that was done. Raises as ``delete``."""
+        """Move an object into the archive without overwriting; return whether it was moved. Raises as ``delete``."""
         source = _as_read(file)
         if source is None or not self._copy(file, source):
             return False
@@ -689,7 +689,7 @@ class ObjectSources:
         return True
 
     def _copy(self, file: LandedFile, source: ObjectInfo) -> bool:
-        """See to it that a copy is in the archive; whether the source was what it is meanwhile."""
+        """Make sure that a copy is in the archive; return False if the source changed meanwhile."""
         assert self._archive is not None
         below = source.url.key[len(self._landing.key) + 1 :] if self._landing.key else source.url.key
         folder = f"{self._archive.key}/{below}".lstrip("/").rpartition("/")[0]
@@ -710,13 +710,13 @@ class ObjectSources:
                     return False
                 if target is None or not bucket_of(target).exists(target.key):
                     raise
-                continue  # somebody took the name in this moment, or the copy is there and its answer was lost
+                continue  # another process took the name just now, or the copy exists and its answer was lost
             await_copy(source, target)
             return True
 
 
 def _as_read(file: LandedFile) -> ObjectInfo | None:
-    """The object that was read, if it is still there and as it was."""
+    """The object that was read, if it still exists unchanged."""
     url = ObjectUrl.of(file.path)
     existing = bucket_of(url).find(url.key)
     return existing if existing and (existing.size, existing.modified_ns) == (file.size, file.modified_ns) else None

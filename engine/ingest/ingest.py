@@ -222,7 +222,7 @@ class Ingest:
         lease = Lease.take(places.home, "ingest", name=identity.query_id)
         names = None
         try:
-            if places.rrds is not None:  # nothing but this keeps two from giving two files one name
+            if places.rrds is not None:  # only this keeps two from giving two files the same name
                 names = Lease.take(places.home, "ingest", name="rrds")
             writer = StoreWriter(folder, lease)
             quarantine = FileQuarantine(places.home)
@@ -329,9 +329,9 @@ def _lerobot(
 
 
 def _fit_to_run(pipeline: Pipeline, executor: str | None) -> Pipeline:
-    """Return the pipeline. One from a file must return a stream, which for Spark must pickle.
+    """Return the pipeline. One from a file must return a stream, for Spark one that can be pickled.
 
-    Else every file that lands would be said to have failed.
+    Otherwise, every landed file would fail.
     """
     if not pipeline.from_file:
         return pipeline  # from this program, which may have called it itself

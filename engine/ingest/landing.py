@@ -1,16 +1,16 @@
 """A landing folder: listing its files, choosing those ready to be read, and offering the next ones.
 
-Names decide what is looked at. Passed over are names that begin with ``.`` or ``_`` (folders so named with all below
-them), and those that end as names of unfinished files do (:data:`UNFINISHED`); what is left must end with the suffix
-of a recording. So ``drive.mcap.tmp`` is no recording, and ``drive.tmp.mcap`` is one: a name that keeps its suffix may
-be meant, and a recording that was never taken would be the worse mistake.
+Names select the files. Names that begin with ``.`` or ``_`` (folders with everything below them), and those that end
+like unfinished files (:data:`UNFINISHED`), are ignored; the others must end with the suffix of a recording. So
+``drive.mcap.tmp`` is no recording, and ``drive.tmp.mcap`` is one: a name that keeps its suffix may be meant, and to
+ignore a recording for ever would be the worse mistake.
 
-A file is ready when its size and time of modification have not changed for ``settle_seconds``. How long they have not
-is measured by the steady clock, from when the file was first looked at; at that first time its age counts too, so
-that a folder of old files is ready at once. Nothing else depends on the time of day: neither times of modification in
-the future nor a clock that is set back can hold a file up for longer than that, and a file that grows between two
-looks waits from then on, whatever age it claims. An empty file has probably just been made by somebody who is going
-to write to it: it waits :data:`EMPTY_SETTLES` times as long.
+A file is ready when its size and time of modification have not changed for ``settle_seconds``. This time is
+measured by the steady clock, from the first look at the file; at the first look, its age counts, too, so that a
+folder of old files is ready at once. Nothing else depends on the time of day: neither future times of modification
+nor a clock that is set back can delay a file for longer. A file that grows between two looks waits from then on,
+whatever its age. An empty file was probably just made by a program that is going to write to it: it waits
+:data:`EMPTY_SETTLES` times as long.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from .files import LandedFile, file_at
 from .landing_log import LandingLog
 
 UNFINISHED: Final = (".tmp", ".part", ".partial", ".crdownload", ".open", "~")
-"""How names of files end that are not finished."""
+"""The endings of names of unfinished files."""
 
 _HIDDEN: Final = (".", "_")
 
 
 def is_passed_over(name: str) -> bool:
-    """Return whether a file or folder of that name is none of ours.
+    """Return whether files and folders of that name are ignored.
 
     >>> [is_passed_over(name) for name in (".x.mcap", "_old", "x.mcap.TMP", "x.mcap~", "x.tmp.mcap")]
     [True, True, True, True, False]
@@ -57,7 +57,7 @@ class Sightings(NamedTuple):
 
 
 class Listing(ABC):
-    """One landing folder, listed again and again. What is odd in it gives one :class:`ReadWarning`, the first time."""
+    """One landing folder, listed again and again. Each oddity in it gives one :class:`ReadWarning`, the first time."""
 
     def __init__(self, suffixes: Sequence[str]) -> None:
         self._suffixes = tuple(suffix.lower() for suffix in suffixes)
@@ -67,23 +67,23 @@ class Listing(ABC):
     def of(
         folder: str | os.PathLike[str], suffixes: Sequence[str], is_one: Callable[[Path], bool] = lambda _: False
     ) -> Listing:
-        """The listing of what a path or URL names.
+        """The listing of a path or URL.
 
-        Local folders below it for which ``is_one`` holds are listed as files are, without what is in them.
+        Local folders below it for which ``is_one`` holds are listed like files, without their contents.
         """
         location = located(folder)
         if isinstance(location, ObjectUrl):
-            writable(location)  # one that is only read cannot be listed, or loses no files that are done
+            writable(location)  # a place that is only readable cannot be listed, or keeps files that are done
             return ObjectListing(location, suffixes)
         return LocalListing(location, suffixes, is_one)
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
+        """Raise ``SourceMissingError`` if there is no such folder, or it cannot be listed."""
 
     @abstractmethod
     def sightings(self) -> Sightings:
-        """All recordings in the folder and below, in no order. Raises ``ReadError`` where it cannot be listed."""
+        """All recordings in the folder and below, in no order. Raises ``ReadError`` if it cannot be listed."""
 
     def _is_recording(self, name: str) -> bool:
         return name.lower().endswith(self._suffixes)
@@ -104,7 +104,7 @@ class LocalListing(Listing):
         self._is_one = is_one
 
     def check(self) -> None:
-        """Raise ``SourceMissingError`` where there is no such folder, or it cannot be listed."""
+        """Raise ``SourceMissingError`` if there is no such folder, or it cannot be listed."""
         try:
             os.scandir(self._folder).close()
         except OSError as error:
@@ -135,7 +135,7 @@ class LocalListing(Listing):
                 if not self._scan(folder, files, folders):
                     unseen[folder] = None
             except FileNotFoundError:
-                continue  # removed in this moment
+                continue  # removed just now
             except OSError as error:
                 unseen[folder] = None
                 self._tell("folder", folder, f"{folder} cannot be listed, and is skipped: {error.strerror}")
@@ -160,7 +160,7 @@ class LocalListing(Listing):
         return complete
 
     def _add_folder(self, path: str, files: list[LandedFile], folders: list[str]) -> None:
-        """Add a folder that is one input as a file, and else to the folders to look into."""
+        """Add a folder to ``files`` if it is one input, else to ``folders``, which are looked into."""
         try:
             whole = file_at(path) if is_text(path) and self._is_one(Path(path)) else None
         except (OSError, ReadError):  # reported where its files are listed
@@ -183,7 +183,7 @@ class LocalListing(Listing):
             files.append(LandedFile(path, status.st_size, status.st_mtime_ns))
 
     def _explained(self, entry: os.DirEntry[str], folder: str, error: OSError) -> bool:
-        """Tell of an entry that cannot be looked at, unless it is gone by now; False where there may be a file."""
+        """Warn of an entry that cannot be examined, unless it is gone by now; return False if it may be a file."""
         if not isinstance(error, FileNotFoundError):
             self._tell("file", folder, f"{entry.path} cannot be examined, and is skipped: {error.strerror}")
             return False
@@ -196,7 +196,7 @@ class LocalListing(Listing):
 
 
 class ObjectListing(Listing):
-    """The objects below a prefix. An empty prefix is an empty folder; a bucket has to be there."""
+    """The objects below a prefix. An empty prefix is an empty folder; a bucket must exist."""
 
     def __init__(self, url: ObjectUrl, suffixes: Sequence[str]) -> None:
         super().__init__(suffixes)
@@ -222,11 +222,11 @@ class ObjectListing(Listing):
 
 
 EMPTY_SETTLES: Final = 10
-"""How many times the settle time an empty file waits."""
+"""An empty file waits this many times the settle time."""
 
 
 class Clocks(NamedTuple):
-    """The clocks: the time of day, in ns since 1970, and a clock that nobody sets, in seconds."""
+    """The clocks: the time of day, in ns since 1970, and a clock that is never set, in seconds."""
 
     wall_ns: Callable[[], int] = time.time_ns
     steady: Callable[[], float] = time.monotonic
@@ -239,11 +239,11 @@ _OF_THE_SYSTEM: Final = Clocks()
 class Look:
     """The result of a look at a landing folder.
 
-    ``ready`` are all settled files, also those that were ready before. ``oldest_seconds``: how long the first of
-    ``waiting`` has been looked at, 0 where none is; ``seconds``: the time of the steady clock. ``present`` are the
-    paths of all files, or None if the look cannot show which are gone: it failed, or nothing at all was there, as in a
-    folder whose file system is not mounted. Of paths that begin with one of ``unseen`` it is not known either.
-    ``problem``: why nothing could be listed.
+    ``ready`` are all settled files, also those that were ready before. ``oldest_seconds``: the time since the
+    first look at a file of ``waiting``, or 0. ``seconds``: the time of the steady clock. ``present`` are the paths of
+    all files, or None if the look cannot show which are gone: it failed, or found nothing at all, as in a folder whose
+    file system is not mounted. Nor can it for paths that begin with one of ``unseen``. ``problem``: why nothing could
+    be listed.
     """
 
     ready: list[LandedFile]
@@ -256,7 +256,7 @@ class Look:
 
 
 class _Wait(NamedTuple):
-    """A file that settles: since when it has been as it is (less its age then), and when it was first looked at."""
+    """The wait of a file that settles, by the steady clock: when it last changed, and when it was first looked at."""
 
     since: float
     first: float
@@ -333,12 +333,12 @@ class Lister:
         return Look(ready, waiting, oldest, steady, present or None, listed.unseen)
 
     def _judged(self, file: LandedFile, wall: int, steady: float) -> tuple[LandedFile, _Wait | None]:
-        """The file, and its wait where it has to."""
+        """Return the file (the known object if it is unchanged), and its wait if it must settle."""
         needed = self._settle if file.size else self._settle * EMPTY_SETTLES
         earlier, wait = self._known.get(file.path), self._waits.get(file.path)
         if earlier is None:
             age = max((wall - file.modified_ns) / 1e9, 0.0)
-            # The age, not a difference of clocks: those are rounded, and an old file would be too young by a bit.
+            # Compare the age, not a difference of clocks: rounding would make an old file slightly too young.
             wait = _Wait(steady - age, steady) if age < needed else None
         elif earlier != file:
             wait = _Wait(steady, wait.first if wait else steady)
@@ -356,16 +356,16 @@ class Lister:
 
 
 TRIES: Final = 2
-"""How often the same state of a file is offered that is another whenever it is to be read."""
+"""How often a listed state of a file is offered if the file has another state whenever it is read."""
 
 KEPT_ENTRIES: Final = 100
-"""How many committed entries stay as they are, for a query that is set back to an earlier batch: as many as Spark's."""
+"""The committed entries that are not merged, for a query set back to an earlier batch: as many as Spark keeps."""
 
 
 class Glance(NamedTuple):
     """Counts of the last look: files to take, files that must settle first, how long the oldest waits.
 
-    ``oldest_seconds`` counts from when this process saw a file first; its time of modification may be years ago.
+    ``oldest_seconds`` counts from when this process first saw a file; its time of modification may be years ago.
     ``problem``: why nothing could be seen.
     """
 
@@ -449,7 +449,7 @@ class Landing:
         self.log.forget(number, [*paths, *(file.path for file in changed)])
 
     def compact(self, committed: int) -> int:
-        """Merge old entries of the log, except some hundred before the ``committed`` one, and return their number.
+        """Merge old entries of the log, except :data:`KEPT_ENTRIES` up to the ``committed`` one; return their number.
 
         This does nothing if it is not worthwhile. Files that are gone from the folder are forgotten.
         """

@@ -3,18 +3,18 @@
 ::
 
     landing/00000012.json      entry 12: the files of batch 12, a line of JSON each
-    landing/00000012.gone      paths of entry 12 that were gone when they were to be read: they count as never offered
-    landing/00000011.merged    what the entries up to 11 offered, each path with what it was offered as last
+    landing/00000012.gone      paths of entry 12 that were gone before they were read: they count as never offered
+    landing/00000011.merged    the paths that the entries up to 11 offered, each with its last offered state
 
-All begin with a line of JSON (:func:`sealed`), which holds a digest of all else. An entry goes on with a line
-``["/landing/drive.mcap", size in bytes, modified in ns]`` for each file, one of paths that were gone with a line
-``"/landing/drive.mcap"`` for each, and a merged file with an Arrow IPC stream.
+All begin with a line of JSON (:func:`sealed`), which holds a digest of the rest: in an entry, a line
+``["/landing/drive.mcap", size in bytes, modified in ns]`` for each file; in a file of gone paths, a line
+``"/landing/drive.mcap"`` for each; in a merged file, an Arrow IPC stream.
 
 Guarantees. An entry appears whole or not at all, and never changes: it is written and synced under another name, and
 renamed in one step, on the condition that its number is free. After a failure the log is read anew, to find an entry
-that may or may not have appeared. Merging old entries writes their sum first, in the same way, and removes them then;
-until they are gone they are passed over. So a process may be killed anywhere, and the next one finds what was appended,
-all of it and nothing else.
+that may or may not have appeared. Merging writes the merged file first, in the same way, and then removes the old
+entries, which are ignored until then. So a process may be killed anywhere, and the next one finds exactly the appended
+entries.
 
 An append costs the same however long the log is. Memory and the merged file grow with the number of paths that are
 known: one million take 0.4 GB of memory and some 20 MB of disk.
@@ -45,7 +45,7 @@ _POINTS: Final = ("landing.write", "landing.append")
 _DRAFT: Final = ".draft"
 _ATTEMPTS: Final = 10
 _SCHEMA: Final = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("modified_ns", pa.int64())])
-"""What a merged file holds of each path."""
+"""The columns of a merged file."""
 
 _NAME: Final = re.compile(r"(\d{8,})\.(json|gone|merged)")
 _ENTRY, _GONE, _MERGED = "entry", "gone", "merged"
@@ -64,7 +64,7 @@ _NEWEST: Final = (
 
 
 def name_of(kind: str, number: int) -> str:
-    """The name of an entry, of the paths of it that were gone, or of the merged file of all entries up to a number.
+    """The file name of an entry, of its gone paths, or of all entries up to a number, merged.
 
     >>> [name_of(kind, 12) for kind in ("entry", "gone", "merged")]
     ['00000012.json', '00000012.gone', '00000012.merged']
@@ -86,7 +86,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_in(names: Iterable[str]) -> Numbers:
-    """The numbers of the files of the log among ``names``; others are none of ours."""
+    """The numbers of the log's files among ``names``; other names are ignored."""
     log_numbers = Numbers([], [], [])
     lists = {"json": log_numbers.entries, "gone": log_numbers.gone, "merged": log_numbers.merged}
     for match in filter(None, map(_NAME.fullmatch, names)):
@@ -122,7 +122,7 @@ def _read_gone(folder: Folder, number: int) -> list[str]:
 
 
 def _lines(folder: Folder, kind: str, number: int) -> tuple[list[Any], str]:
-    """The lines of a file, and where it is."""
+    """The lines of a file, and its place."""
     body, count, place = _opened(folder, kind, number)
     try:
         lines: list[Any] = json.loads(b"[" + body.replace(b"\n", b",") + b"]")
@@ -134,12 +134,12 @@ def _lines(folder: Folder, kind: str, number: int) -> tuple[list[Any], str]:
 
 
 def _sealed_lines(kind: str, number: int, lines: Collection[str | LandedFile]) -> bytes:
-    """An entry, or the file of its paths that were gone, as it is written."""
+    """The bytes of an entry, or of the file of its gone paths."""
     return sealed(kind, number, len(lines), "\n".join(map(json.dumps, lines)).encode())
 
 
 def _merged_bytes(number: int, table: pa.Table) -> bytes:
-    """A merged file, as it is written; ``table`` has the columns of :data:`_SCHEMA`."""
+    """The bytes of a merged file; ``table`` has the columns of :data:`_SCHEMA`."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, _SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)
@@ -147,7 +147,7 @@ def _merged_bytes(number: int, table: pa.Table) -> bytes:
 
 
 def _read_merged(folder: Folder, number: int) -> pa.Table:
-    """The paths of a merged file, with what they were offered as last. Raises as :func:`read_entry` does."""
+    """The paths of a merged file, each with its last offered state. Raises as :func:`read_entry` does."""
     body, count, place = _opened(folder, _MERGED, number)
     try:
         table = pa.ipc.open_stream(pa.BufferReader(body)).read_all()
@@ -173,7 +173,7 @@ def _digest(header: dict[str, Any], body: bytes) -> str:
 
 
 def _opened(folder: Folder, kind: str, number: int) -> tuple[bytes, int, str]:
-    """The body of a file, the number of files in it, and where it is; the file is what was written."""
+    """Check the digest of a log file, and return its body, the number of files in it, and its place."""
     name = name_of(kind, number)
     place = folder.place(name)
     data = _whole(folder, name)
@@ -228,7 +228,7 @@ def _not_ours(place: str, what: str, hint: str) -> ReadError:
 
 @dataclass(slots=True)
 class _State:
-    """The content of the log: its numbers, each path with what it was offered as last, and its entry if not merged.
+    """The content of the log: its numbers, and each path with its last offered state, and its entry if not merged.
 
     ``gone`` are the vanished paths, by entry, of entries that are not merged.
     """
@@ -360,7 +360,7 @@ class LandingLog:
         return count
 
     def _merged_up_to(self, state: _State, last: int) -> pa.Table:
-        """The files of the entries up to ``last``, each path once, as it was offered last."""
+        """The files of the entries up to ``last``, each path once, with its last offered state."""
         added, numbers = _State(), numbers_in(self._folder.names())
         gone: set[str] = set()
         for number in range(state.merged + 1, last + 1):
@@ -382,7 +382,7 @@ class LandingLog:
             with writing(place):
                 created = self._folder.create(name, data, points)
         except BaseException:
-            self._state = None  # whether it is there is to be seen
+            self._state = None  # loading shows whether the file exists
             raise
         if not created:
             self._state = None
@@ -393,7 +393,7 @@ class LandingLog:
             )
 
     def _make(self) -> None:
-        """Make the folder, or clear away in it what an earlier process left, the first time."""
+        """The first time, make the folder, or remove what an earlier process left in it."""
         if self._is_made:
             return
         with writing(str(self._folder.location)):
@@ -405,7 +405,7 @@ class LandingLog:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Remove what the newest merged file has made superfluous."""
+        """Remove the files that the newest merged file replaces."""
         with writing(str(self._folder.location)):
             entries, gone, merged = numbers_in(self._folder.names())
             newest = max(merged, default=0)

@@ -1,9 +1,9 @@
 """The events, status and Prometheus metrics of an ingestion.
 
 The log consists of records of the standard library's ``logging``, under ``chunkmill.ingest``. Each record's message is
-a line for people; its attribute ``ingest`` is the same as plain data: ``event``, ``query_id``, and what the event is
-about. An application hooks in by the handlers of that logger; nothing is printed unasked (:func:`logging_to` prints:
-JSON for machines, plain text for people).
+a line for people; its attribute ``ingest`` is the same as plain data: ``event``, ``query_id``, and the event's own
+fields. An application adds handlers to that logger; nothing is printed by default (:func:`logging_to` prints JSON for
+machines, or plain text for people).
 """
 
 from __future__ import annotations
@@ -207,9 +207,9 @@ def _batch_line(result: BatchResult, sums: dict[str, Any]) -> str:
 class JsonFormatter(logging.Formatter):
     """A record as one JSON object on one line, in ASCII.
 
-    ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``message``; then what the record has as its ``ingest``; ``trace``
-    where it was logged with an exception. A name that is no text has its odd bytes spelled out (``\\\\udcff``), since
-    many a reader of JSON refuses lone surrogates; numbers that JSON does not have are null.
+    ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``message``; then the fields of the record's ``ingest``; ``trace``
+    if it was logged with an exception. Bytes of a name that are no text are escaped (``\\\\udcff``), since many JSON
+    readers refuse lone surrogates; numbers that JSON lacks are null.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -229,7 +229,7 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """A record on one line: time, message; its level if that is above information.
 
-    ``encoding`` is that of the stream; what it cannot say is spelled out, as are control characters.
+    ``encoding`` is that of the stream; characters that it lacks are escaped, as are control characters.
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -286,7 +286,7 @@ def _as_records(show: Callable[..., None]) -> Callable[..., None]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can say it, whatever it is."""
+    """Convert any value to one that JSON can represent."""
     if isinstance(value, str):
         return as_text(value)
     if isinstance(value, dict):
@@ -301,7 +301,7 @@ def _plain(value: Any) -> Any:
 
 
 WINDOWS: Final = (60.0, 900.0)
-"""The lengths of time that rates are told for, in seconds."""
+"""The lengths of time over which rates are reported, in seconds."""
 
 _INGEST: Final = "ingest"
 _AT_ONCE: Final = 16
@@ -344,8 +344,8 @@ class Rate:
 class Lag:
     """The files of the landing folder that are not in the store.
 
-    ``waiting`` files with ``waiting_bytes`` were not taken yet, the oldest of them ``oldest_seconds`` after it came
-    there (or was changed); ``running`` files are in a batch that is not committed.
+    ``waiting`` files with ``waiting_bytes`` were not taken yet; the oldest of them arrived, or changed,
+    ``oldest_seconds`` ago. ``running`` files are in a batch that is not committed.
     """
 
     waiting: int
@@ -500,7 +500,7 @@ class StatusReader:
 
 
 def _optional(read: Callable[[], _T], problems: list[str]) -> _T | None:
-    """The value that ``read`` gives, or None and the reason why not among ``problems``."""
+    """Return the value of ``read``; or None, and add the reason to ``problems``."""
     try:
         return read()
     except (ChunkmillError, OSError) as error:
@@ -535,7 +535,7 @@ def _rate(ingests: Sequence[RecordingsVersion], now: float, window: float) -> Ra
 
 
 def _arrived(file: LandedFile) -> float:
-    """When a file came to where it is: a move and a copy may keep the time of modification of years ago."""
+    """When a file arrived: its time of modification may be years older, as a move or a copy can keep it."""
     try:
         changed = file.modified_ns if is_url(file.path) else Path(file.path).stat().st_ctime_ns
     except OSError:
@@ -544,7 +544,7 @@ def _arrived(file: LandedFile) -> float:
 
 
 HOST: Final = "127.0.0.1"
-"""Where metrics are served unless another address is named: they can be read by anybody who reaches the port."""
+"""The default address of metrics. Everyone who can reach the port can read them."""
 
 _PREFIX: Final = "chunkmill_ingest"
 _SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)

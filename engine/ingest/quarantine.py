@@ -1,6 +1,6 @@
 """The quarantine: failed files as rows of a Lance table; they stop nothing and are not forgotten.
 
-Requests to try files again are left beside it for the ingestion, by whoever asks for that.
+Requests to retry files are stored next to it; the ingestion reads them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .files import FileResult
 _KEY: Final = "path"
 
 _PRIMARY_KEY: Final = {"lance-schema:unenforced-primary-key": "true"}
-"""With it, of two merges that insert the same key at once one fails, and neither makes a second row of it."""
+"""With it, if two merges insert the same key at once, one fails, and the key has only one row."""
 
 _SCHEMA: Final = pa.schema(
     [
@@ -50,9 +50,9 @@ _SCHEMA: Final = pa.schema(
         ("tries", pa.int64()),
     ]
 )
-"""One row a file."""
+"""One row for each file."""
 
-# Python has no nanoseconds, and pyarrow's way to its time zones needs files that not every system has.
+# Python has no nanoseconds, and pyarrow's conversion to time zones needs files that some systems lack.
 _AS_NUMBERS: Final = pa.schema([f.with_type(pa.int64()) if pa.types.is_timestamp(f.type) else f for f in _SCHEMA])
 
 _UPKEEP_EVERY: Final = 64
@@ -232,7 +232,7 @@ class RetryRequests:
         self._folder = Folder.at(folder)
 
     def add(self, paths: Collection[str]) -> None:
-        """Ask for ``paths``; the request appears in one step. Raises ``WriteError``."""
+        """Request a retry of ``paths``; the request appears in one step. Raises ``WriteError``."""
         if not paths:
             return
         name = f"{uuid.uuid4().hex}{_SUFFIX}"
@@ -241,7 +241,7 @@ class RetryRequests:
             self._folder.create(name, json.dumps({"paths": sorted(paths)}).encode())
 
     def pending(self) -> dict[str, list[str]]:
-        """The paths of each request, by its name. What is no request is warned of, and passed over."""
+        """The paths of each request, by its name. Warns of files that are no requests, and ignores them."""
         paths_of: dict[str, list[str]] = {}
         try:
             requests = [entry for entry in self._folder.entries() if entry.name.endswith(_SUFFIX)]
@@ -253,7 +253,7 @@ class RetryRequests:
                     raise ValueError(f"it has {size:,} bytes")
                 paths_of[name] = _paths(self._folder.get(name))
             except FileNotFoundError:
-                continue  # done, or withdrawn, in this moment
+                continue  # done, or withdrawn, just now
             except (ValueError, RecursionError) as error:
                 place = self._folder.place(name)
                 warnings.warn(f"{place} is not a retry request ({error}); remove it", ReadWarning, stacklevel=2)
@@ -278,10 +278,10 @@ def _paths(data: bytes) -> list[str]:
 
 
 class FileQuarantineTable:
-    """The table at a place. Lance is imported once there is one; to ask for its keys is one listing of its versions.
+    """The table at a place. Lance is imported once the table exists; a query of its keys costs one listing of versions.
 
-    Every change is one commit: the loser against another process reads its changes, and tries again. Every 64 commits
-    small fragments are joined, and versions older than five minutes removed.
+    Every change is one commit: if another process commits first, its changes are read, and the change is retried.
+    Every 64 commits, small fragments are joined, and versions older than five minutes are removed.
     """
 
     def __init__(self, place: Location) -> None:
@@ -292,7 +292,7 @@ class FileQuarantineTable:
         self._swept = 0
 
     def keys(self) -> AbstractSet[str]:
-        """The keys of all rows; not to be changed."""
+        """The keys of all rows, as a set that callers must not change."""
         now = self._now()
         if now != self._keys_of:
             self._keys, self._keys_of = self._read_keys() if now else set(), now
@@ -310,9 +310,9 @@ class FileQuarantineTable:
         return rows
 
     def put(self, keys: Collection[str], change: Callable[[dict[str, dict[str, Any]]], list[dict[str, Any]]]) -> bool:
-        """Write the rows that ``change`` makes of the present rows of ``keys``. False: it made none.
+        """Write the rows that ``change`` makes of the present rows of ``keys``; return False if it makes none.
 
-        ``change`` is called again where another process was faster. Raises ``WriteError``, ``ReadError``.
+        ``change`` is called again if another process was faster. Raises ``WriteError``, ``ReadError``.
         """
         if not self._now():
             if not change({}):
@@ -329,7 +329,7 @@ class FileQuarantineTable:
         return self._changed(keys, attempt)
 
     def remove(self, keys: Collection[str]) -> list[str]:
-        """Remove the rows of ``keys``; gives those that were there. Raises ``WriteError``, ``ReadError``."""
+        """Remove the rows of ``keys``; return the keys that had one. Raises ``WriteError``, ``ReadError``."""
         removed: list[str] = []
 
         def attempt(dataset: Any, existing: set[str]) -> bool:
@@ -344,7 +344,7 @@ class FileQuarantineTable:
         return removed
 
     def _changed(self, keys: Collection[str], attempt: Callable[[Any, set[str]], bool]) -> bool:
-        """Run ``attempt`` on the table and the ``keys`` that it has, again while others commit in between."""
+        """Run ``attempt`` on the table and those of ``keys`` that it has; repeat it if others commit in between."""
 
         def once() -> bool | None:
             existing = self._keys.intersection(keys) if self.keys() else set()
@@ -358,7 +358,7 @@ class FileQuarantineTable:
                 return None
             if changed:
                 after = self._now()
-                # More than one new version: another process has changed rows, too, and they are to be read again.
+                # With more than one new version, another process has changed rows, too; they must be read again.
                 self._keys_of = after if len(after - before) == 1 else _UNREAD
                 self._sweep(len(after))
             return changed
@@ -366,7 +366,7 @@ class FileQuarantineTable:
         return publish(once, "the quarantine table", path=self.place)
 
     def _opened_at(self, versions: Versions) -> Any:
-        """The table as it was when it had these versions; None without any. Raises ``WriteError`` if it moved on."""
+        """The table with exactly these versions; None without any. Raises ``WriteError`` if it has others by now."""
         dataset = self._table.open() if versions else None
         if versions != self._now():
             raise WriteError("other processes keep changing the quarantine table", path=self.place, transient=True)
@@ -383,7 +383,7 @@ class FileQuarantineTable:
         return self._table.versions()
 
     def _sweep(self, versions: int) -> None:
-        """Now and then, join small fragments and remove old versions. What fails here is tried again later."""
+        """Now and then, join small fragments and remove old versions. Failures are retried later."""
         if versions - self._swept < _UPKEEP_EVERY:
             return
         try:

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chunkmill.ingest")
 
 _KEPT: Final = 10
-"""Versions that stay, however old they are."""
+"""The newest versions, which stay however old they are."""
 
 _RECENT: Final = 100
 _WAIT: Final = 0.05
 _CLEARING: Final = 1.0
 _PATIENCE: Final = 3
-"""Looks of a single run in which files are still being written, after the time in which they should have settled."""
+"""The number of times that a single run waits for files that are still being written."""
 
 
 class Upkeep:
-    """Compacts the store after every ``compact_every`` batches, and vacuums it after the first and every so often.
+    """Compacts the store after every ``compact_every`` batches, and vacuums it after the first and at intervals.
 
-    ``keep_seconds`` is how long old versions stay for those who read them.
+    ``keep_seconds`` is how long old versions stay for their readers.
     """
 
     def __init__(self, writer: StoreWriter, keep_seconds: float, compact_every: int | None = None) -> None:
@@ -53,14 +53,14 @@ class Upkeep:
         self._keep = keep_seconds
         self._compact_every = compact_every
         self._batches = 0
-        self._next = time.monotonic()  # whoever is killed, or run by cron, does not live to the next time
+        self._next = time.monotonic()  # a process that is killed, or run by cron, ends before the next time
 
     @property
     def _pause(self) -> float:
         return min(max(self._keep / 4, 60.0), 3600.0)
 
     def after_batch(self) -> None:
-        """A batch is committed; do what is due. Raises ``WriteError``."""
+        """Do the upkeep that is due after a commit. Raises ``WriteError``."""
         self._batches += 1
         compacts = self._compact_every is not None and self._batches >= self._compact_every
         vacuums = time.monotonic() >= self._next
@@ -104,9 +104,9 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class LeRobotSink:
-    """The LeRobot dataset ``destination`` of the recordings of a store, which follows the store.
+    """The LeRobot dataset ``destination``, which follows the recordings of a store.
 
-    A recording that does not fit the specification is left out, with the error in its account, and stops nothing.
+    A recording that does not fit the specification is left out with a logged warning, and stops nothing.
     """
 
     destination: Path
@@ -114,7 +114,7 @@ class LeRobotSink:
     run: RunOptions
 
     def follow(self, folder: RecordingsFolder) -> None:
-        """Bring the dataset up to date; nothing is written where nothing changed. Raises ``WriteError``."""
+        """Bring the dataset up to date; without changes, nothing is written. Raises ``WriteError``."""
         version, live = folder.newest_live()
         if version is None or not len(live):
             return
@@ -265,7 +265,7 @@ class IngestQuery:
             self._ended.set()
 
     def _finish_last(self) -> None:
-        """Complete a run that was cut right after a commit."""
+        """Complete a run that was interrupted right after a commit."""
         self._parts.landing.log.check(self._done)
         if self._done:
             with contextlib.suppress(SourceMissingError):  # the entry may be gone with an earlier checkpoint
@@ -278,7 +278,7 @@ class IngestQuery:
             self._parts.lerobot.follow(self._parts.writer.folder)
 
     def _watch(self, executing: _Executing) -> None:
-        """Look every so often, and offer what is new once the entry before is done."""
+        """Look at intervals, and offer new files once the previous entry is done."""
         executing.begin(once=False)
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -292,7 +292,7 @@ class IngestQuery:
             executing.step()
 
     def _take_what_is_there(self, executing: _Executing) -> None:
-        """Offer everything there is, entry by entry, and run it; files that are young get the time to settle."""
+        """Offer all files, entry by entry, and run the entries; young files get time to settle."""
         patience = _PATIENCE
         while not self._stopping.is_set():
             if self._offer(everything=True) or not self._is_idle():
@@ -312,7 +312,7 @@ class IngestQuery:
         return self._parts.landing.log.newest() <= self._done
 
     def _offer(self, *, everything: bool = False) -> bool:
-        """Append the next entry, or all that there is; whether there was anything."""
+        """Append the next entry, or entries for all files; return whether there were any."""
         parts = self._parts
         retries = parts.quarantine.pending_retries()
         again = {path for paths in retries.values() for path in paths}
@@ -332,7 +332,7 @@ class IngestQuery:
         """Run one batch. The executor calls this for each entry of the landing log, in order."""
         parts = self._parts
         if number <= self._done and parts.writer.is_done(parts.query_id, number):
-            parts.runner.run(number, files)  # completes a run that was cut
+            parts.runner.run(number, files)  # completes an interrupted run
             return
         self._tell(lambda to: to.batch_began(number, len(files), sum(file.size for file in files)))
         self._running = number
@@ -426,7 +426,7 @@ class _Spark(_Executing):
         done = self.query._done  # noqa: SLF001 (same module)
         if not self.query._is_idle():  # noqa: SLF001 (same module)
             if done > self._begun_at:
-                self.begin(once=True)  # before Spark 4.2, a run after a crash does but the batch that was cut
+                self.begin(once=True)  # before Spark 4.2, a run after a crash only repeats the interrupted batch
                 return
             raise SessionError(
                 "the streaming query ended before all entries of the landing log were done",
@@ -440,7 +440,7 @@ class _Spark(_Executing):
             self._query.stop()
 
     def interrupt(self) -> None:
-        """Have the running batch end at once, or the start of the session that is waited for."""
+        """Have the running batch end at once, or the start of the session."""
         if self._query is not None:
             self._query.interrupt()
         else:

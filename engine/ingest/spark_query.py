@@ -2,8 +2,8 @@
 
 The source gives the entries of the log as rows of small columns. Options: ``path``, the folder of the log; ``start``,
 the entry after which a query without a checkpoint begins. Offsets are ``{"entry": N}``, whatever the number of files.
-If Spark passes its offset to the source (from 4.2 on), a batch is one entry; otherwise all that are new, each row with
-its entry's number. Guarantee: a batch that is run again gives the same rows, as entries never change.
+If Spark passes its offset to the source (from 4.2 on), a batch is one entry; otherwise, it is all new entries, each row
+with its entry's number. Guarantee: a repeated batch gives the same rows, as entries never change.
 
 The query hands the entries to a function, batch by batch.
 """
@@ -31,10 +31,10 @@ from .landing_log import newest_entry, read_entry
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
-except ImportError:  # before 4.2, where Spark itself makes one batch of what there is
+except ImportError:  # before 4.2, in which Spark itself makes one batch of all entries
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nothing: later versions ask for it."""
+        """An empty base class, as newer versions require it."""
 
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an entry, in order. Raises ``ReadError`` if it is damaged or missing."""
         if not isinstance(partition, _Entry):
-            return  # Spark makes one up where there are none
+            return  # Spark invents a partition if there are none
         number = partition.value
         with noting_task(self._path):
             files = read_entry(Folder.at(self._path), number)
@@ -148,16 +148,16 @@ POLLING: Final = "100 milliseconds"
 """How often Spark looks for a new entry; a look costs a few milliseconds."""
 
 _NOTING: Final = 2.0
-"""Seconds that Spark gets to note a batch as done. Interrupted in that, it leaves drafts, and the batch comes again."""
+"""Seconds for Spark to note a batch as done. If interrupted, it leaves drafts, and the batch is repeated."""
 
 _CLEARING: Final = 1.0
 _STOPPING: Final = 0.3
-"""Seconds that an interrupted batch gets to clear up, and then Spark to stop the query."""
+"""Seconds for an interrupted batch to clean up, and then for Spark to stop the query."""
 
 _TORN: Final = "next on empty iterator"
 
 Handle = Callable[[int, Sequence[LandedFile]], None]
-"""What is done with an entry: its number and its files."""
+"""Handles an entry, given by its number and its files."""
 
 
 class SparkQuery:
@@ -194,7 +194,7 @@ class SparkQuery:
             raise
         except BaseException as error:
             self.error = error
-            raise RuntimeError("interrupted") from error  # else the JVM would wait for an answer for ever
+            raise RuntimeError("interrupted") from error  # otherwise, the JVM would wait for an answer for ever
         finally:
             with self._turn:
                 self._thread = None
@@ -215,7 +215,7 @@ class SparkQuery:
         return ended
 
     def check(self) -> None:
-        """Raise what ended it, if it has failed."""
+        """Raise the error that ended it, if it has failed."""
         if not self.is_active:
             failure = self._query.exception()
             if failure is not None:

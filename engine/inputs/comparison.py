@@ -1,7 +1,7 @@
-"""Two inputs of any format compared by what they hold: which entities, components and times differ, and how.
+"""A comparison of the contents of two inputs of any format: which entities, components and times differ, and how.
 
-Content is what a query sees: of each component of an entity its values, null ones left out, each at its times. How rows
-are cut into chunks, in which order chunks come, and ids are no content.
+Content is what a query sees: for each component of an entity, its values except nulls, each at its times. The division
+of rows into chunks, the order of chunks, and ids are not content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..units import counted
 from .stores import SourceOptions, Stores, stores_of
 
 _SEGMENT_BYTES: Final = 8 * MIB
-"""How much is loaded before it is compared."""
+"""The bytes that are loaded before they are compared."""
 
 _Mask: TypeAlias = "npt.NDArray[np.bool_]"
 _Timelines: TypeAlias = "tuple[tuple[str, TimelineKind], ...]"
@@ -72,7 +72,7 @@ class Comparison:
     differences: tuple[Difference, ...]
 
     def __bool__(self) -> bool:
-        """Return whether both hold the same."""
+        """Return whether both inputs have the same content."""
         return not self.differences
 
 
@@ -177,7 +177,7 @@ class _Tally:
 def _pairs(
     first: Recordings, second: Recordings, tally: _Tally
 ) -> Iterator[tuple[str | None, tuple[list[Chunk], ...]]]:
-    """The recordings that are compared with each other, the one with the one or several by their ids; so blueprints."""
+    """The pairs of recordings to compare: the only ones, or those with the same ids; blueprints likewise."""
     for kind in ("recording", "blueprint"):
         sides = [{s.recording_id: chunks for s, chunks in side if s.kind == kind} for side in (first, second)]
         if len(sides[0]) == 1 == len(sides[1]):
@@ -229,7 +229,7 @@ class _Rows(NamedTuple):
         return sum(int(values.nbytes) for values in self.values.values())
 
     def divided(self, watermark: int) -> tuple[_Rows, _Rows]:
-        """The rows before a time of the first timeline, and those from it on."""
+        """The rows before a time of the first timeline, and the other rows."""
         early = self.times[0] < watermark
         return self.some(early), self.some(~early)
 
@@ -245,7 +245,7 @@ class _Rows(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """The values of one component, null ones left out, in the order of times and row ids."""
+    """The values of one component without nulls, in the order of times and row ids."""
 
     times: npt.NDArray[np.int64]
     values: pa.Array
@@ -424,9 +424,9 @@ def _timelines_of(chunk: Chunk, ignored: frozenset[str]) -> _Timelines | None:
 def _segments(
     timelines: _Timelines, sides: Sequence[Sequence[Chunk]]
 ) -> Iterator[tuple[Sequence[_Rows], Sequence[_Rows]]]:
-    """The rows of both sides, piece by piece: a piece has all rows of both that are in its range of times.
+    """The rows of both sides, piece by piece: a piece has all rows of both sides in its range of times.
 
-    Chunks are loaded by ascending first time, and kept while later ones may have rows among theirs.
+    Chunks are loaded by ascending first time, and kept while later chunks may have rows between their rows.
     """
     if not timelines:
         yield [_Rows.of(c, timelines) for c in sides[0]], [_Rows.of(c, timelines) for c in sides[1]]
@@ -457,7 +457,7 @@ def _start(chunk: Chunk, timeline: str) -> int:
 
 
 def _aligned(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> tuple[list[tuple[int, int]], list[int], list[int]]:
-    """Rows of equal times, as pairs, and those of either side that have none in the other; both sides are in order."""
+    """Pairs of rows with equal times, and the rows of either side without a partner; both sides are in order."""
     left, right = list(map(tuple, a.tolist())), list(map(tuple, b.tolist()))
     pairs: list[tuple[int, int]] = []
     only: tuple[list[int], list[int]] = ([], [])

@@ -1,4 +1,4 @@
-"""Inputs of any format: finding them by path, opening the streams of each, and verifying all of it."""
+"""Inputs of any format: finding them by path, opening their streams, and verifying them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ APPLICATION_ID = "chunkmill"
 """The application id of a recording that comes from a file without one."""
 
 _LOG_TIME = "message_log_time"
-_CLAMPED = 2**63  # log times from here on are read as the latest that a timeline has
+_CLAMPED = 2**63  # log times from here on are read as the latest time of a timeline
 
 Stores: TypeAlias = "list[tuple[StoreEntry, LazyChunkStream]]"
 
@@ -64,7 +64,7 @@ class FoundInput:
 
 
 Tell = Callable[[str, str], None]
-"""Is told of each path that is skipped, and why."""
+"""Called with each skipped path, and the reason."""
 
 
 def search_inputs(
@@ -91,7 +91,7 @@ class _Search:
         self._given: set[Location] = set()
 
     def inputs(self, location: Location) -> Iterator[FoundInput]:
-        """The inputs that a path means."""
+        """The inputs at a path."""
         if isinstance(location, ObjectUrl):
             yield from self._in_store(location)
         elif location.is_dir():
@@ -206,7 +206,7 @@ class _Search:
 def stores_of(source: Location, name: str, options: SourceOptions, episode: int | str | None = None) -> Stores:
     """Open an input as stores with streams; ``name`` is the id for a recording without one.
 
-    Filter and pipeline apply to recordings, not to blueprints. ``episode`` is a number in a folder with several. Raises
+    Filter and pipeline apply to recordings, not to blueprints. ``episode`` selects one in a folder with several. Raises
     ``ChunkmillError`` if the input cannot be opened.
     """
     row = detect_format(source)
@@ -298,7 +298,7 @@ class _Within:
     bounds: TimeBounds
 
     def __call__(self, chunk: Chunk) -> list[Chunk]:
-        """The chunk, what is left of it, or nothing."""
+        """The chunk, its rows within the bounds, or nothing."""
         if chunk.is_static:
             return [chunk]
         name = timeline_called(self.bounds.timeline, chunk.timeline_names)
@@ -317,7 +317,7 @@ class _Within:
 
 
 def _read_within(row: Format, options: SourceOptions) -> dict[str, int]:
-    """Return the range of log times to read an MCAP or a bag in, if it is equivalent: other chunks stay unread."""
+    """Return the range of log times in which to read an MCAP or bag, if equivalent: other chunks stay unread."""
     bounds = options.bounds
     has_range = any(o.name == "start_time_ns" for o in row.options)
     if not has_range or bounds is None or timeline_called(bounds.timeline, [_LOG_TIME]) is None:

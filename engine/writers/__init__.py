@@ -1,4 +1,4 @@
-"""Writers of formats: a format that is written is a class and a row.
+"""Writers of formats: each written format is a class and a row of a table.
 
 The names below are loaded when they are first used.
 """

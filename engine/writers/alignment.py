@@ -1,7 +1,7 @@
-"""Samples of one feature, aligned to the frames of a fixed rate: which sample each frame takes, and how stale it is.
+"""Samples of one feature, aligned to the frames of a fixed rate: the sample that each frame takes, and its staleness.
 
-Alignment looks at times alone, so that it serves numbers, images and videos alike: it gives indexes of samples, and the
-weight between two of them where a rule interpolates.
+Alignment looks only at times, so that it serves numbers, images and videos alike: it gives indexes of samples, and the
+weight between two of them if a rule interpolates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MISSING: Final = 3
 """There is no value."""
 
 _MOST_OFF: Final = 0.01
-"""The distance from one of the length of a quaternion of a pose, at most."""
+"""The largest difference between the length of a pose's quaternion and 1."""
 
 
 class Rule(StrEnum):
@@ -38,12 +38,12 @@ class Rule(StrEnum):
     LATEST = "latest"
     """The last sample at the frame's time or before it."""
     NEAREST = "nearest"
-    """The nearest sample; of two at the same distance, the earlier one."""
+    """The nearest sample; if two are equally near, the earlier one."""
     LINEAR = "linear"
     """Linear interpolation between the samples on both sides; before the first and after the last sample, that sample's
     value."""
     SLERP = "slerp"
-    """Spherical interpolation of unit quaternions (x, y, z, w) the shorter way; the position of poses linearly."""
+    """Spherical interpolation of unit quaternions (x, y, z, w), the shorter way; positions of poses linearly."""
 
 
 class Outside(StrEnum):
@@ -78,9 +78,9 @@ class Alignment:
 class Aligned:
     """The samples that frames take: arrays with an item for each frame.
 
-    ``first`` and ``second`` are indexes of samples, in the order given; -1 if there is none. ``weight`` is that of
-    the second, 0 where a value is a sample's own. ``staleness`` is the distance in nanoseconds to the nearer sample, 0
-    if there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
+    ``first`` and ``second`` are indexes of samples, in the given order; -1 if there is none. ``weight`` is that of the
+    second sample, 0 if the frame takes the value of one sample. ``staleness`` is the distance in nanoseconds to the
+    nearer sample, 0 if there is none. ``outcome`` is one of ``EXACT``, ``INTERPOLATED``, ``HELD`` and ``MISSING``.
     """
 
     first: Ticks
@@ -90,13 +90,13 @@ class Aligned:
     outcome: npt.NDArray[np.uint8]
 
     def count(self, outcome: int, among: npt.NDArray[np.bool_] | None = None) -> int:
-        """Return the number of frames with an outcome, among some of them."""
+        """Return the number of frames with an outcome, by default among all frames."""
         same = self.outcome == outcome
         return int(np.count_nonzero(same if among is None else same & among))
 
 
 def frame_times(start: int, end: int, fps: int | Fraction) -> Ticks:
-    """Return the times of frames from ``start`` to ``end``, both within, each rounded by itself: no drift adds up.
+    """Return the times of frames from ``start`` to ``end`` (inclusive), each rounded by itself, so without drift.
 
     >>> frame_times(0, 100_000_000, 30).tolist()
     [0, 33333333, 66666667, 100000000]
@@ -107,8 +107,8 @@ def frame_times(start: int, end: int, fps: int | Fraction) -> Ticks:
     if end < start:
         return np.zeros(0, np.int64)
     step, whole = 1_000_000_000 * rate.denominator, rate.numerator
-    last = (end - start) * whole // step + 1  # one more: rounding may bring it back into the range
-    times = [start + (2 * number * step + whole) // (2 * whole) for number in range(last + 1)]  # Python's: exact
+    last = (end - start) * whole // step + 1  # one more, as rounding may bring it into the range
+    times = [start + (2 * number * step + whole) // (2 * whole) for number in range(last + 1)]  # exact integers
     return np.array(times[: -1 if times[-1] > end else None], np.int64)
 
 
@@ -118,8 +118,8 @@ def align(times: Ticks, frames: Ticks, alignment: Alignment) -> Aligned:
     Parameters
     ----------
     times
-        The times of the samples, in the order in which they were recorded. They need not be sorted; of samples with one
-        time, the last one counts.
+        The times of the samples, in the order in which they were recorded. They need not be sorted; of samples with the
+        same time, the last one counts.
     frames
         The times of the frames, sorted.
     alignment
@@ -148,7 +148,7 @@ def align(times: Ticks, frames: Ticks, alignment: Alignment) -> Aligned:
         has_value = np.ones(len(frames), bool)
     is_far = staleness > (never if alignment.tolerance is None else alignment.tolerance)
     between = np.zeros(len(frames), bool)
-    if alignment.rule in (Rule.LINEAR, Rule.SLERP):  # a line across a gap would be an invention
+    if alignment.rule in (Rule.LINEAR, Rule.SLERP):  # do not invent a line across a gap
         between = (before >= 0) & (to_before > 0) & (to_after < never) & ~is_far
     weight = np.zeros(len(frames))
     weight[between] = to_before[between] / (to_before[between] + to_after[between])
@@ -167,14 +167,14 @@ def align(times: Ticks, frames: Ticks, alignment: Alignment) -> Aligned:
 
 
 def interpolated(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np.float64]:
-    """Return the value of each frame, on the line between its two samples; NaN where a frame has none.
+    """Return the value of each frame, on the line between its two samples; NaN for a frame without samples.
 
     ``values`` has a row for each sample.
     """
     if not len(values):
         return np.full((len(aligned.first), *values.shape[1:]), np.nan)
     rows = values[aligned.first].astype(np.float64)
-    between = aligned.weight > 0  # no others: infinity times zero is no number
+    between = aligned.weight > 0  # only these, as infinity times zero is NaN
     weight = aligned.weight[between].reshape(-1, *[1] * (values.ndim - 1))
     rows[between] = rows[between] * (1 - weight) + values[aligned.second[between]] * weight
     rows[aligned.outcome == MISSING] = np.nan
@@ -182,16 +182,16 @@ def interpolated(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArr
 
 
 def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np.float64]:
-    """Return the rotation of each frame, on the shorter way between its two samples; NaN where a frame has none.
+    """Return the rotation of each frame, on the shorter way between its two samples; NaN for a frame without samples.
 
-    ``values`` are quaternions (x, y, z, w), a row for each sample; they are normalised where a frame lies between two.
-    Of poses (x, y, z, and a unit quaternion), the position takes the line.
+    ``values`` are quaternions (x, y, z, w), a row for each sample; two with a frame between them are normalised.
+    Positions of poses (x, y, z, and a unit quaternion) are interpolated linearly.
 
     Raises
     ------
     UsageError
-        For values of another shape, a quaternion of length zero between which a frame lies, and a pose whose last four
-        numbers are no rotation.
+        Values have another shape, a frame is next to a quaternion of length zero, or the last four numbers of a pose
+        are not a rotation.
     """
     if values.ndim != 2 or values.shape[1] not in (4, 7):
         raise UsageError(
@@ -218,7 +218,7 @@ def slerped(values: npt.NDArray[np.float64], aligned: Aligned) -> npt.NDArray[np
     right, cosine = np.where(cosine < 0, -right, right), np.abs(cosine)
     angle = np.arccos(np.minimum(cosine, 1.0))
     weight = aligned.weight[between][:, None]
-    is_near = cosine > 1 - 1e-9  # where the sine is too small to divide by, the line is as good
+    is_near = cosine > 1 - 1e-9  # if the sine is too small to divide by, a line is as good
     sine = np.where(is_near, 1.0, np.sin(angle))
     parts = [np.where(is_near, share, np.sin(share * angle) / sine) for share in (1 - weight, weight)]
     turned = parts[0] * left + parts[1] * right

@@ -1,6 +1,6 @@
 """Values moved from one coordinate frame to another, by the transforms of the recording.
 
-Transforms are those of tf2: each is the place of a child frame in its parent, and takes coordinates in the child to
+Transforms are those of tf2: each is the pose of a child frame in its parent, and maps coordinates in the child to
 coordinates in the parent. Quaternions are (x, y, z, w), as in ``geometry_msgs/Quaternion``.
 """
 
@@ -32,15 +32,15 @@ _KINDS: Final = {3: "point", 4: "rotation", 7: "pose"}
 _WIDTHS: Final = {"point": 3, "vector": 3, "rotation": 4, "pose": 7}
 _MOST_NAMES: Final = 20
 _MOST_DEEP: Final = 1000
-"""Frames above a frame, at most, as in tf2."""
+"""The most frames above a frame, as in tf2."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransformLookup:
-    """The transforms at some times, with an item for each: translations (m), unit quaternions, and how they came about.
+    """The transforms at some times, with an item for each: translations (m), unit quaternions, and their origin.
 
-    ``outcome`` and ``staleness`` are as in :class:`Aligned`, of the worst transform of the way. Those of static ones
-    are ``EXACT`` and 0.
+    ``outcome`` and ``staleness`` are as in :class:`Aligned`, and those of the worst transform on the way. Those of
+    static transforms are ``EXACT`` and 0.
     """
 
     translations: Floats
@@ -61,9 +61,9 @@ class TransformLookup:
         return np.concatenate([points, turns], axis=1)
 
     def mark(self, aligned: Aligned) -> Aligned:
-        """Return the alignment of samples with what became of their transforms.
+        """Return the alignment of samples, with the outcomes of their transforms.
 
-        A frame that takes a sample with a held transform counts as held, one without a transform has no value.
+        A frame that takes a sample with a held transform counts as held; one without a transform has no value.
         """
         is_there = aligned.outcome != MISSING
         if not len(self.outcome):
@@ -84,7 +84,7 @@ class TransformLookup:
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """The transforms of one child in one parent; ``times`` is None for a static one."""
+    """The transforms of one child in one parent; ``times`` is None if they are static."""
 
     times: Ticks | None
     translations: Floats
@@ -106,7 +106,7 @@ class FrameTree:
 
     @classmethod
     def of(cls, chunks: Iterable[Chunk], timeline: str, path: str, key: str) -> FrameTree:
-        """Read the transforms. Raises ``UsageError`` where they are on other timelines only."""
+        """Read the transforms. Raises ``UsageError`` if they are only on other timelines."""
         parts: dict[tuple[str, str], list[_Edge]] = {}
         for chunk in chunks:
             for ends, edge in _edges(chunk, timeline, path, key):
@@ -120,15 +120,15 @@ class FrameTree:
     def lookup(self, transform: FrameTransform, times: Ticks, alignment: Alignment) -> TransformLookup:
         """Return the transforms from the source frame to the target frame at some times.
 
-        Each transform of the way is interpolated by itself. Where none is within the tolerance, and without one beyond
-        the first and the last, ``alignment.outside`` decides.
+        Each transform on the way is interpolated by itself. If none is within the tolerance (or, without a tolerance,
+        before the first and after the last), ``alignment.outside`` decides.
 
         Raises
         ------
         UsageError
             A frame is unknown, has several parents, or is in a cycle; the two are not connected.
         ReadError
-            A transform of the way has no rotation, or a number that is not finite.
+            A transform on the way has no rotation, or a number that is not finite.
         """
         source, target = (_plain(name) for name in (transform.source_frame, transform.target_frame))
         for key, name in (("source_frame", source), ("target_frame", target)):
@@ -150,7 +150,7 @@ class FrameTree:
         )
 
     def _ancestors(self, name: str) -> list[str]:
-        """Return a frame and all above it."""
+        """Return a frame and all frames above it."""
         way = [name]
         while parents := self.parents[way[-1]]:
             if len(parents) > 1:
@@ -169,7 +169,7 @@ class FrameTree:
         return way
 
     def _way(self, names: Sequence[str], times: Ticks, alignment: Alignment) -> TransformLookup:
-        """Return the transforms from the first frame to the last one, each the parent of the one before."""
+        """Return the transforms from the first frame to the last one; each frame is the parent of the one before."""
         made = TransformLookup(
             np.zeros((len(times), 3)),
             np.tile([0.0, 0.0, 0.0, 1.0], (len(times), 1)),
@@ -201,7 +201,7 @@ class FrameTree:
             return TransformLookup(place, turn, zeros.astype(np.uint8), zeros)
         aligned = align(edge.times, times, Alignment(Rule.SLERP, alignment.tolerance, alignment.outside))
         outcome = aligned.outcome
-        if alignment.tolerance is None:  # every transform is near enough, but for those that nobody knows
+        if alignment.tolerance is None:  # every known transform is near enough
             beyond = (times < edge.times.min()) | (times > edge.times.max())
             outcome = np.where(beyond, HELD if alignment.outside is Outside.HOLD else MISSING, outcome)
         places = interpolated(edge.translations, aligned)
@@ -219,7 +219,7 @@ class FrameTree:
 
 
 def kind_of(transform: FrameTransform, width: int, rule: Rule, key: str, path: str) -> str:
-    """Return what values of so many numbers are. Raises ``UsageError`` where they are not what the transform takes."""
+    """Return the kind of values with ``width`` numbers. Raises ``UsageError`` if the transform cannot take it."""
     kind = transform.kind or _KINDS.get(width)
     if kind is None or _WIDTHS[kind] != width:
         raise UsageError(
@@ -234,7 +234,7 @@ def kind_of(transform: FrameTransform, width: int, rule: Rule, key: str, path: s
 
 
 def multiplied(left: Floats, right: Floats) -> Floats:
-    """Return the products of quaternions: the rotation on the right, then that on the left."""
+    """Return the products of quaternions: first the right rotation, then the left one."""
     vectors, others = left[:, :3], right[:, :3]
     part = left[:, 3:] * others + right[:, 3:] * vectors + np.cross(vectors, others)
     return np.concatenate([part, left[:, 3:] * right[:, 3:] - np.sum(vectors * others, axis=1, keepdims=True)], axis=1)
@@ -248,13 +248,13 @@ def rotated(turns: Floats, vectors: Floats) -> Floats:
 
 
 def _shown(names: Sequence[str], between: str = ", ") -> str:
-    """Return names for an error, not all of very many."""
+    """Return names for an error, and the number of left-out ones if there are many."""
     more = f"{between}{len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return between.join(names[:_MOST_NAMES]) + more
 
 
 def _plain(name: str) -> str:
-    """Return the name of a frame without the slash that it has in ROS 1."""
+    """Return the name of a frame without the leading slash of ROS 1."""
     return name.removeprefix("/")
 
 
@@ -280,7 +280,7 @@ def _edges(chunk: Chunk, timeline: str, path: str, key: str) -> Iterator[tuple[t
     codes = [pc.dictionary_encode(each) for each in ends]
     of = [np.asarray(pc.fill_null(each.indices, -1)).astype(np.int64) for each in codes]
     pairs = np.where((of[0] >= 0) & (of[1] >= 0), of[0] * len(codes[1].dictionary) + of[1], -1)
-    order = np.argsort(pairs, kind="stable")  # by frame, in the order recorded
+    order = np.argsort(pairs, kind="stable")  # by frame, in recorded order
     for rows in np.split(order, np.flatnonzero(np.diff(pairs[order])) + 1):
         if not len(rows) or pairs[rows[0]] < 0:
             continue

@@ -1,4 +1,4 @@
-"""``write_lerobot``: streams of recordings become a LeRobot dataset of version 3.0, with an account of every frame."""
+"""``write_lerobot``: streams of recordings become a LeRobot dataset of version 3.0, with counts of all frames."""
 
 from __future__ import annotations
 
@@ -177,11 +177,11 @@ def write_recording(
 
 
 def _with_labels(given: Sequence[ExportedRecording], rows: Sequence[Mapping[str, Any]]) -> list[ExportedRecording]:
-    """Return recordings with their rows of a table of labels, and with digests that also change with these.
+    """Return recordings with their rows of a label table, and with digests that also depend on these rows.
 
-    A row names a recording, or the file name or the stem of one. Warns of rows that name none.
+    A row has the name of a recording, or its file name or stem. Warns of rows that match no recording.
 
-    Raises ``UsageError`` where the file name of a row is that of several recordings.
+    Raises ``UsageError`` if the file name in a row is that of several recordings.
     """
     of: dict[str, list[Mapping[str, Any]]] = {each.name: [] for each in given}
     files: dict[str, set[str]] = {}
@@ -230,7 +230,7 @@ def _digest(account: EpisodeAccount, given: Sequence[ExportedRecording]) -> str 
 class _Before:
     """The content of the destination: episodes, accounts, and the shapes of features.
 
-    ``origins`` are the digests and the stores of its recordings, also of those without an episode.
+    ``origins`` are the digests and the stores of its recordings, including those without an episode.
     """
 
     kept: list[WrittenEpisode]
@@ -262,9 +262,9 @@ class _Before:
             raise ReadError(f"cannot be appended to: {error!r}", path=str(place), hint=hint) from error
 
     def todo(self, given: Sequence[ExportedRecording]) -> tuple[list[ExportedRecording], list[str]]:
-        """Return the recordings to export, and the names of those that are there already.
+        """Return the recordings to export, and the names of those that are already in the dataset.
 
-        Raises ``UsageError`` for one whose name another file or store has given to the dataset.
+        Raises ``UsageError`` if the dataset has a recording of the same name from another file or store.
         """
         for each in given:
             digest, origin = self.origins.get(each.name, (None, None))
@@ -277,7 +277,7 @@ class _Before:
         return [each for each in given if each.name not in skipped], sorted(skipped)
 
     def gone(self, stores: Sequence[ExportedStore]) -> list[str]:
-        """Return the names of recordings that came from one of the stores, which has them no longer."""
+        """Return the names of recordings that came from one of the stores, and are no longer in it."""
         present = {store.origin: store.present for store in stores}
         return [name for name, (_, at) in self.origins.items() if at in present and name not in present[at]]
 
@@ -337,7 +337,7 @@ class _ExportBody(Body):
 
 
 def _lost(recording: ExportedRecording, error: Exception) -> EpisodeAccount:
-    """Return the account of a recording that is skipped for an error, without folders, as datasets are published."""
+    """Return the account of a recording skipped for an error; it names no folders, as datasets are published."""
     reason = without_folders(str(error), getattr(error, "path", None))
     return EpisodeAccount(recording.name, 0, 0, "", 0, 0, 0, {}, reason)
 
@@ -361,7 +361,7 @@ def _images_of(picture: _Pictures | EncodedVideo, episode: AlignedEpisode) -> It
 def _write_videos(
     folder: Path, stem: str, episode: AlignedEpisode, spec: ExportSpec, pictures: Mapping[str, _Pictures | EncodedVideo]
 ) -> dict[str, tuple[str, VideoPart]]:
-    """Write the videos of an episode; gives the names of their files."""
+    """Write the videos of an episode; return the names of their files."""
     samples = {}
     for place, feature in enumerate(spec.features):
         if feature.dtype == VIDEO:
@@ -388,7 +388,7 @@ class _Pictures:
         return self._shape or (0, 0, 3)
 
     def get(self, index: int) -> bytes:
-        """Return an image. Raises ``ReadError`` for one of another size."""
+        """Return an image. Raises ``ReadError`` if it has another size."""
         raw, given = self._source.picture(self._places, index)
         data = raw if given is None else png_of(raw, given, self._source.name)
         data, height, width = rgb_picture(data, self._source.name)
@@ -418,7 +418,7 @@ class _Pictures:
         return VideoPart(0, len(indexes), counts.statistics())
 
     def _counted(self, indexes: Any, counts: PixelCounts) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the pixels of frames, and count those of the frames that LeRobot samples."""
+        """Yield the pixels of frames; count those that LeRobot samples."""
         sampled, step = set(sampled_frames(len(indexes))), pixel_step(*self.shape[:2])
         for place, data in enumerate(self.of(indexes)):
             image = pixels(data, self._source.name)
@@ -427,7 +427,7 @@ class _Pictures:
             yield image
 
     def statistics(self, indexes: Any) -> Statistics:
-        """Return the statistics of the frames that LeRobot samples, of all their pixels."""
+        """Return the statistics of the pixels that LeRobot samples."""
         counts, step = PixelCounts(), pixel_step(*self.shape[:2])
         for data in self.of(np.asarray(indexes)[sampled_frames(len(indexes))]):
             counts.add(pixels(data, self._source.name)[::step, ::step])
@@ -459,7 +459,7 @@ def _written(
     *,
     skips: bool,
 ) -> tuple[list[WrittenEpisode], list[EpisodeAccount], dict[str, tuple[int, ...]], dict[str, str]]:
-    """Return what the tasks wrote. Raises ``ReadError`` where recordings differ in the shape of a feature."""
+    """Return the output of the tasks. Raises ``ReadError`` if recordings differ in the shape of a feature."""
     names = spec.measured
     episodes, accounts = [], []
     shapes = dict(shapes_before)
@@ -503,9 +503,9 @@ _RENAME_EXCHANGE: Final = 2
 
 
 def _publish(new: Path, place: Path, account: bytes | None) -> None:
-    """Let a folder take a name in one step. The dataset with that name, which has ``account``, takes the other one.
+    """Move ``new`` to ``place`` in one step. An existing dataset, which has ``account``, changes places with it.
 
-    Raises ``WriteError`` where another export has written there meanwhile, whose dataset stays.
+    Raises ``WriteError`` if another export has written there meanwhile; its dataset stays.
     """
     changed = WriteError("was meanwhile written by another export", path=str(place), hint="Run it again.")
     if account is None:
@@ -519,7 +519,7 @@ def _publish(new: Path, place: Path, account: bytes | None) -> None:
         if (place / ACCOUNT).read_bytes() != account:
             raise changed
         _exchange(new, place)
-        if (new / ACCOUNT).read_bytes() != account:  # published between the two
+        if (new / ACCOUNT).read_bytes() != account:  # another export was published in between
             _exchange(new, place)
             raise changed
     reach("export.publish")

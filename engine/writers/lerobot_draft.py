@@ -1,4 +1,4 @@
-"""A proposal of a specification: what a recording has that can be a feature, as a mapping for YAML."""
+"""A proposal for a specification: everything in a recording that can be a feature, as a mapping for YAML."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .lerobot_spec import DESCRIPTIONS
 
 _PICTURES: Final = {"EncodedImage:blob": "image", "Image:buffer": "image", "VideoStream:sample": "video"}
 _CLOCKS: Final = ("ros2_timestamp", "timestamp", "message_publish_time", "message_log_time")
-"""Timelines, the best one first: stamps of the sensors, then those of the recorder."""
+"""Timelines, the best one first: stamps of the sensors, then stamps of the recorder."""
 _MOST_NUMBERS: Final = 64
 _FRAMES: Final = "Transform3D:child_frame"
 _PLACES: Final = re.compile("(InstancePoses3D:translations|InstancePoses3D:quaternions|Transform3D:.*)")
 _NAMES: Final = "SeriesLines:names"
 _MOST_OFF: Final = 0.001
-"""The distance from one of the length of a rotation, at most."""
+"""The largest difference between the length of a rotation's quaternion and 1."""
 
 
 class _Numbers(NamedTuple):
-    """Numbers of a component: the selector of them, how many, and the rule of rotations or of others."""
+    """Numbers of a component: their selector, how many they are, and the rule for rotations or other numbers."""
 
     selector: str
     size: int
@@ -46,12 +46,12 @@ class _Proposal:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is one number."""
+        """Whether the feature is one number."""
         return self.feature.get("shape") == [1]
 
     @property
     def parts(self) -> list[str]:
-        """The names of its entity."""
+        """The parts of its entity's path."""
         return str(self.feature["entity"]).strip("/").split("/")
 
 
@@ -84,7 +84,7 @@ def draft_spec(stream: LazyChunkStream, *, fps: int = 30) -> dict[str, Any]:
 
 
 def _free(name: str, component: str, taken: Mapping[str, Any]) -> str:
-    """Return a name that no other feature has: with the component, where an entity has several."""
+    """Return a name that no other feature has, with the component if the entity has several."""
     name = name if name not in taken else f"{name}.{component.rpartition(':')[2]}"
     number, free = 2, name
     while free in taken:
@@ -93,7 +93,7 @@ def _free(name: str, component: str, taken: Mapping[str, Any]) -> str:
 
 
 def _with_groups(proposals: Mapping[str, _Proposal]) -> dict[str, dict[str, Any]]:
-    """Return the features, of which siblings with one number each are joined."""
+    """Return the features, with siblings of one number each joined."""
     groups = _groups(proposals)
     names = {name: key for key, group in groups.items() for name in group}
     features: dict[str, dict[str, Any]] = {}
@@ -114,7 +114,7 @@ def _with_groups(proposals: Mapping[str, _Proposal]) -> dict[str, dict[str, Any]
 
 
 def _joined(group: Mapping[str, _Proposal]) -> dict[str, Any]:
-    """Return one feature of several numbers, by their names."""
+    """Return one feature with the numbers of a group, by name."""
     first = next(iter(group.values())).feature
     entities = [proposal.feature["entity"] for proposal in group.values()]
     rest = {key: value for key, value in first.items() if key not in ("entity", "shape", "names")}
@@ -124,8 +124,8 @@ def _joined(group: Mapping[str, _Proposal]) -> dict[str, Any]:
 def _groups(proposals: Mapping[str, _Proposal]) -> dict[tuple[str | None, ...], list[str]]:
     """Return groups of entities with one number each, whose paths differ in one name, which is None in the key.
 
-    That is the second name from the end (``/arm/joint_1/position``) where there are several, else the last one. Topics
-    at the root are no siblings.
+    This name is the second from the end (``/arm/joint_1/position``) if several entities differ in it, else the last.
+    Topics at the root are no siblings.
     """
     entities = [proposal.feature["entity"] for proposal in proposals.values()]
     scalars = {name: p for name, p in proposals.items() if p.is_scalar and entities.count(p.feature["entity"]) == 1}
@@ -178,12 +178,12 @@ def _proposed(chunk: Chunk) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _ending(component: str) -> str:
-    """Return what is added to the name of an entity that has several places: nothing for most components."""
+    """Return the suffix of a feature's name: the field of a pose or transform component, else ""."""
     return component.rpartition(":")[2] if _PLACES.fullmatch(component) else ""
 
 
 def _series(columns: Mapping[str, pa.ListArray], size: int) -> tuple[str, ...]:
-    """Return the names of the series of a chunk, where they are the same for all rows."""
+    """Return the names of the series of a chunk, if they are the same in all rows."""
     if _NAMES not in columns:
         return ()
     rows = {tuple(row or ()) for row in columns[_NAMES].to_pylist()}
@@ -192,7 +192,7 @@ def _series(columns: Mapping[str, pa.ListArray], size: int) -> tuple[str, ...]:
 
 
 def _numbers(component: str, values: pa.ListArray) -> Iterable[_Numbers]:
-    """Return the numbers of which each row has as many."""
+    """Return the numbers of a component whose rows all have the same count."""
     inner = values.type.value_type
     lengths = pc.unique(pc.list_value_length(values).drop_null()).to_pylist()
     if pa.types.is_floating(inner):

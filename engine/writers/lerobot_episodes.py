@@ -1,6 +1,6 @@
-"""Episodes of one recording: samples of each feature, cut and aligned to frames, with an account of each.
+"""Episodes of one recording: samples of each feature, cut and aligned to frames, with an account of each episode.
 
-Numbers and times are in memory; images stay in the scratch folder, and are read by their index.
+Numbers and times are in memory; images stay in the scratch folder, and are read by index.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ _CODEC: Final = "VideoStream:codec"
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The values of a column in the order recorded. ``values`` has a row of numbers for each time.
+    """The values of a column in recorded order. ``values`` has a row of numbers for each time.
 
-    ``lookup`` are the transforms by which they were moved to another frame.
+    ``lookup`` has the transforms that moved the values to another frame.
     """
 
     times: Ticks
@@ -84,7 +84,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class PicturePlaces:
-    """The images of a column in the order recorded: in which chunk of the store, and in which row of it."""
+    """The images of a column in recorded order: their chunks in the store, and their rows in the chunks."""
 
     times: Ticks
     chunks: npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ class PicturePlaces:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The time of an episode, both ends within, in nanoseconds; and its task, where that is known by then."""
+    """The time of an episode in nanoseconds, both ends inclusive; and its task, if already known."""
 
     start: int
     end: int
@@ -103,10 +103,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class FeatureAccount:
-    """The counts of frames of an episode, by the source of their values of one feature.
+    """Counts of an episode's frames, by the source of their values of one feature.
 
-    ``staleness`` is the largest one, in nanoseconds. ``missing`` counts frames without a value: these, or the whole
-    episode, are dropped.
+    ``staleness`` is the largest one, in nanoseconds. ``missing`` counts frames without a value: these frames, or the
+    whole episode, are dropped.
     """
 
     exact: int
@@ -118,10 +118,10 @@ class FeatureAccount:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeAccount:
-    """The account of an episode and its frames.
+    """The report on an episode and its frames.
 
     ``wanted`` counts the frames in its time, ``written`` those in the dataset, ``dropped`` the others. ``reason`` is
-    why an episode is not written at all. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
+    why the episode is not written, if so. ``start`` and ``end`` are in nanoseconds, on the timelines of the recording.
     ``staleness`` has, for each feature, the largest value in each hundredth of the episode, for a plot.
     """
 
@@ -140,7 +140,7 @@ class EpisodeAccount:
 
 @dataclass(frozen=True, slots=True)
 class AlignedEpisode:
-    """One episode: for each feature of numbers the values of its frames, for each of images the indexes of samples."""
+    """One episode: for each feature, the values of its frames, or for images the indexes of samples."""
 
     task: str
     length: int
@@ -167,7 +167,7 @@ class RecordingSamples:
         self._labels = labels
         self._spec = spec
         self._stream = stream
-        # A filter consumes its stream, and a terminal must not: the copy is another stream over the same source.
+        # A filter consumes its stream, a terminal must not: so the copy is another stream over the same source.
         self._store = copy(stream).filter(content=list(spec.entities)).collect(executor="inline")
         self._chunks: list[Chunk] = list(self._store)
         self._decoded: OrderedDict[int, ChunkData] = OrderedDict()
@@ -198,7 +198,7 @@ class RecordingSamples:
         }
 
     def _columns(self, feature: FeatureSpec) -> tuple[Samples, ...]:
-        """Return the samples of each column of a feature of numbers or texts. Raises where its shape is another."""
+        """Return the samples of each column of a feature of numbers or texts. Raises if its shape is another."""
         key = f"features.{feature.name}"
         if feature.dtype == STRING:
             times, pieces = self.column(feature.source, key)
@@ -218,7 +218,7 @@ class RecordingSamples:
         return columns
 
     def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
-        """Return the times of a column, and its values in pieces: a list for each time."""
+        """Return the times of a column, and its values in pieces: for each time, a list of values."""
         component = column.component or self._only_component(column, key)
         timeline = self._timeline(column, component, key)
         times, values = [], []
@@ -270,7 +270,7 @@ class RecordingSamples:
         return PicturePlaces(np.concatenate(times), np.concatenate(chunks), np.concatenate(rows), component)
 
     def picture(self, places: PicturePlaces, index: int) -> tuple[bytes, Mapping[str, Any] | None]:
-        """Return the bytes of an image, and its format where they are raw pixels."""
+        """Return the bytes of an image, and its format if they are raw pixels."""
         data, row = self._data(int(places.chunks[index])), int(places.rows[index])
         columns = {c.descriptor.component: c.values for c in data.components}
         blob = columns[places.component][row].values[0].values
@@ -301,7 +301,7 @@ class RecordingSamples:
         )
 
     def _data(self, number: int) -> ChunkData:
-        """Return the columns of a chunk, of which the last ones used are held."""
+        """Return the columns of a chunk; those of the chunks used last stay in memory."""
         if number in self._decoded:
             self._decoded.move_to_end(number)
             return self._decoded[number]
@@ -348,7 +348,7 @@ class RecordingSamples:
         )
 
     def _others(self, entity: str) -> str:
-        """Suggest other entities of the recording, of which this has read only those of the specification."""
+        """Suggest other entities of the recording, including those that the specification lacks."""
         have = {*known_entities(sink_of(self._stream)), *(c.header.entity_path for c in self._chunks)} - {entity}
         names = sorted(name for name in have if not name.startswith("/__"))
         return f"{alternatives(entity, names)} chunkmill inspect shows all entities."
@@ -379,7 +379,7 @@ class RecordingSamples:
         )
 
     def _texts(self, pieces: Sequence[pa.Array], feature: FeatureSpec) -> npt.NDArray[Any]:
-        """Return the values as rows of one text."""
+        """Return the values as rows with one text each."""
         texts = [value for piece in pieces for value in _scalars(piece, self.name)]
         wrong = next((text for text in texts if not isinstance(text, str)), "")
         if wrong != "":
@@ -391,7 +391,7 @@ class RecordingSamples:
         return np.array(texts, object).reshape(len(texts), 1)
 
     def _numbers(self, column: FeatureColumn, feature: FeatureSpec) -> Samples:
-        """Return the values of a column as rows of numbers, in the frame that the feature wants."""
+        """Return the values of a column as rows of numbers, in the coordinate frame of the feature."""
         times, pieces = self.column(column.source, f"features.{feature.name}")
         rows = [_flat(piece, feature.name, column.source, self.name) for piece in pieces]
         widths = {row.shape[1] for row in rows if len(row)}
@@ -434,8 +434,8 @@ class RecordingSamples:
     def span(self) -> tuple[int, int]:
         """The time in which every feature has samples: from the last of their beginnings to the first of their ends.
 
-        The hundredth of a frame after it belongs to it: times in float32, as LeRobot has them, are rounded, and the
-        last frame of such a recording would be lost.
+        It ends a hundredth of a frame late: LeRobot's float32 times are rounded, and the last frame could otherwise be
+        lost.
 
         Raises ``UsageError`` if there is none.
         """
@@ -490,7 +490,7 @@ class RecordingSamples:
             yield Cut(int(times[first]), int(times[after]) - 1 if after < len(times) else end)
 
     def _truth(self, value: Any) -> bool:
-        """Return whether a value is true. Raises ``UsageError`` for one that is neither."""
+        """Return whether a value is true. Raises ``UsageError`` for a value that is neither true nor false."""
         if isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value)):
             return bool(value)
         raise UsageError(
@@ -531,7 +531,7 @@ class RecordingSamples:
         columns = {f.name: self._aligned_columns(f, frames) for f in spec.features}
         aligned = {name: _worst(some) for name, some in columns.items()}
         first, last = self.span
-        keep = (frames >= first) & (frames <= last)  # beyond that, values that are held would be an invention
+        keep = (frames >= first) & (frames <= last)  # do not hold values beyond that
         reason = None
         for feature, column, of_column in (
             (f, column, each) for f in spec.features for column, each in zip(f.columns, columns[f.name], strict=True)
@@ -574,7 +574,7 @@ class RecordingSamples:
         return AlignedEpisode(task, count, numbers, pictures, account)
 
     def _aligned_columns(self, feature: FeatureSpec, frames: Ticks) -> list[Aligned]:
-        """Return the samples that frames take of each column, with what became of their transforms."""
+        """Return the samples that frames take from each column, with the outcomes of their transforms."""
         pairs = zip(self._times(feature), feature.columns, strict=True)
         aligned = [align(times, frames, column.alignment) for times, column in pairs]
         if feature.is_picture:
@@ -583,7 +583,7 @@ class RecordingSamples:
         return [a if lookup is None else lookup.mark(a) for a, lookup in zip(aligned, lookups, strict=True)]
 
     def _values(self, feature: FeatureSpec, aligned: Sequence[Aligned]) -> npt.NDArray[Any]:
-        """Return the value of each frame, in the type and the shape of the feature."""
+        """Return the value of each frame, with the type and shape of the feature."""
         parts = zip(self._samples[feature.name], feature.columns, aligned, strict=True)
         rows = [
             _cast(_aligned_values(samples.values, each, column.alignment.rule), feature, self.name)
@@ -593,7 +593,7 @@ class RecordingSamples:
         return joined.reshape(len(joined), *(feature.shape or joined.shape[1:]))
 
     def _task(self, cut: Cut) -> str:
-        """Return the task of an episode: its own, else the text of the export, else the last one at its end."""
+        """Return the task of an episode: its own, else the export's text, else the last recorded task at its end."""
         if cut.task is not None:
             return cut.task
         if isinstance(self._spec.task, str):
@@ -608,7 +608,7 @@ class RecordingSamples:
 
 
 def _last_of_each_time(times: Ticks, values: npt.NDArray[np.bool_]) -> tuple[Ticks, npt.NDArray[np.bool_]]:
-    """Return times in their order, and of values at one time the one that was recorded last."""
+    """Return the times in order, and for each the value that was recorded last."""
     order = np.argsort(times, kind="stable")
     times, values = times[order], values[order]
     is_last = np.append(times[1:] != times[:-1], True)[: len(times)]
@@ -616,7 +616,7 @@ def _last_of_each_time(times: Ticks, values: npt.NDArray[np.bool_]) -> tuple[Tic
 
 
 def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDArray[Any]:
-    """Return rows of numbers: those of lists within lists, and of the fields of structs, one after the other."""
+    """Return rows of numbers: nested lists and the fields of structs are flattened in order."""
     key, count, kind = f"features.{name}", len(values), values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         if values.null_count:
@@ -642,7 +642,7 @@ def _flat(values: pa.Array, name: str, source: ColumnSpec, path: str) -> npt.NDA
 
 
 def _scalars(values: pa.Array, path: str) -> Iterator[Any]:
-    """Yield the one value of each row. Raises ``ReadError`` where a row has several."""
+    """Yield the one value of each row. Raises ``ReadError`` if a row has several."""
     for row in values.to_pylist():
         while isinstance(row, list) and len(row) == 1:
             row = row[0]
@@ -658,7 +658,7 @@ def _kept(aligned: Aligned, keep: npt.NDArray[np.bool_]) -> Aligned:
 
 
 def _worst(columns: Sequence[Aligned]) -> Aligned:
-    """Return the alignment of a feature: of its columns, for each frame the worst outcome and the largest staleness."""
+    """Return the alignment of a feature: for each frame, the worst outcome and the largest staleness of its columns."""
     if len(columns) == 1:
         return columns[0]
     return replace(
@@ -677,7 +677,7 @@ def _aligned_values(values: npt.NDArray[Any], aligned: Aligned, rule: Rule) -> n
 
 
 def _cast(rows: npt.NDArray[Any], feature: FeatureSpec, path: str) -> npt.NDArray[Any]:
-    """Return numbers in the feature's type. Raises ``ReadError`` where one does not fit it, or is not finite."""
+    """Return numbers in the feature's type. Raises ``ReadError`` if one does not fit it, or is not finite."""
     if feature.dtype == STRING:
         return rows
     key, kind = f"features.{feature.name}", np.dtype(feature.dtype)
@@ -739,9 +739,9 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
 
 
 def episode_rows(given: Any) -> list[dict[str, Any]]:
-    """Return the rows of a table of episodes, with their ends in nanoseconds; None if an end is that of the segment.
+    """Return the rows of an episode table, with starts and ends in nanoseconds; None: the start or end of the segment.
 
-    Raises ``TypeError`` for what is no table, and ``UsageError`` for one that lacks a column or has other ends.
+    Raises ``TypeError`` for an object that is no table, and ``UsageError`` if a column is missing or unfit.
     """
     table = episodes_table(given)
     for name in ("start", "end"):
@@ -762,7 +762,7 @@ def episode_rows(given: Any) -> list[dict[str, Any]]:
 
 
 def _in_ticks(table: pa.Table) -> pa.Table:
-    """Return labels of a lake under the names of others: times and durations as nanoseconds, marked by ``_TICKS``."""
+    """Rename the columns of a lake's labels, and give times and durations in nanoseconds, marked by ``_TICKS``."""
     if "recording" not in table.column_names:
         table = table.rename_columns(["recording" if name == _SEGMENT else name for name in table.column_names])
     places = [table.column_names.index(name) for name in ("start", "end") if name in table.column_names]
@@ -775,7 +775,7 @@ def _in_ticks(table: pa.Table) -> pa.Table:
 
 
 def _span_of(label: Mapping[str, Any], start: int, end: int) -> tuple[int, int]:
-    """The times of a label of a recording with these ends."""
+    """The start and end of a label, in a recording with this start and end."""
     if _TICKS in label:
         return (
             start if label["start"] is None else label["start"],

@@ -1,4 +1,4 @@
-"""The files of a LeRobot dataset of version 3.0: parts that tasks write, and the whole that is made of them."""
+"""The files of a LeRobot dataset of version 3.0: parts that tasks write, and the dataset made from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _IMAGE_TYPE: Final = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class WrittenVideo:
-    """The video of one episode and feature: its file, and the seconds of it in which the episode is."""
+    """The video of one episode and feature: its file, and the episode's seconds in the file."""
 
     file: Path
     start: float
@@ -49,9 +49,9 @@ class WrittenVideo:
 
 @dataclass(frozen=True, slots=True)
 class WrittenEpisode:
-    """An episode as a task wrote it, or as it lies in a dataset.
+    """An episode as a task wrote it, or as it is in a dataset.
 
-    ``data`` is a Parquet file and ``rows`` which of its rows; ``statistics`` those of its features.
+    ``data`` is a Parquet file, ``rows`` its rows in that file, and ``statistics`` those of its features.
     """
 
     account: EpisodeAccount
@@ -101,7 +101,7 @@ def _array(rows: npt.NDArray[Any], feature: FeatureSpec) -> pa.Array:
 
 
 def write_part(path: Path, spec: ExportSpec, episode: AlignedEpisode, images: Mapping[str, Iterator[bytes]]) -> None:
-    """Write the columns of one episode, image by image."""
+    """Write the columns of one episode; images are taken one by one."""
     features = columns_of(spec)
     schema = pa.schema([(feature.name, feature_type(feature)) for feature in features])
     pictures = [feature.name for feature in features if feature.dtype == IMAGE]
@@ -187,7 +187,7 @@ class _DataFiles:
         self._bytes = 0
 
     def add(self, episode: WrittenEpisode, size: int, own: Mapping[str, npt.NDArray[Any]]) -> int:
-        """Add an episode of about ``size`` bytes; gives the number of its file."""
+        """Add an episode of about ``size`` bytes; return the number of its file."""
         if self._writer is None or (self._bytes and self._bytes + size > DATA_BYTES):
             self.close()
             self._number += 1
@@ -235,7 +235,7 @@ def _rows(episode: WrittenEpisode) -> Iterator[pa.RecordBatch]:
 
 
 def _hub_features(spec: ExportSpec) -> dict[str, Any]:
-    """Return the features as the library datasets has them in the schema's metadata."""
+    """Return the features in the form of the library ``datasets``, for the schema's metadata."""
     types: dict[str, Any] = {}
     for feature in columns_of(spec):
         assert feature.shape is not None
@@ -254,7 +254,7 @@ def _hub_features(spec: ExportSpec) -> dict[str, Any]:
 
 
 def info_features(spec: ExportSpec, codecs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the features as ``meta/info.json`` has them."""
+    """Return the features in the form of ``meta/info.json``."""
     features: dict[str, Any] = {}
     for feature in spec.features:
         assert feature.shape is not None
@@ -288,8 +288,8 @@ def write_dataset(
 ) -> None:
     """Write a dataset of episodes into a new folder, and flush it to disk.
 
-    ``accounts`` are those of all episodes, and of those that were not written; ``codecs`` those of videos; ``origins``
-    the digest and the store of each recording. Each video is a file of its own, which is linked, not copied.
+    ``accounts`` are those of all episodes, written or not; ``codecs`` are those of videos; ``origins`` are the digest
+    and the store of each recording. Each video is a file of its own, which is linked, not copied.
     """
     files = _DataFiles(root, spec, 0)
     tasks = list(dict.fromkeys(episode.task for episode in episodes))
@@ -349,7 +349,7 @@ def write_dataset(
 
 
 def _videos(root: Path, spec: ExportSpec, number: int, episode: WrittenEpisode) -> dict[str, Any]:
-    """Link the videos of an episode into the dataset; gives its columns on them."""
+    """Link the videos of an episode into the dataset; return the episode's columns about videos."""
     columns: dict[str, Any] = {}
     chunk, place = divmod(number, FILES_A_CHUNK)
     for feature in spec.features:
@@ -398,7 +398,7 @@ def _shown(name: str, statistics: Statistics, spec: ExportSpec) -> dict[str, Any
 
 
 def _write_tasks(path: Path, tasks: Sequence[str]) -> None:
-    """Write the tasks as pandas does a frame whose index they are."""
+    """Write the tasks as pandas writes a frame with the tasks as its index."""
     index = "__index_level_0__"
     text: dict[str, str | None] = {"name": None, "pandas_type": "unicode", "numpy_type": "object"}
     number: dict[str, str | None] = {
@@ -450,7 +450,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _flush(root: Path) -> None:
-    """Let all files and folders below arrive on disk."""
+    """Flush all files and folders below to the disk."""
     for path in [*root.rglob("*"), root]:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -463,7 +463,7 @@ def _flush(root: Path) -> None:
 
 
 def account_to_json(account: EpisodeAccount, digest: str | None) -> dict[str, Any]:
-    """Return an account as ``meta/chunkmill.json`` has it."""
+    """Return an account in the form of ``meta/chunkmill.json``."""
     return {**asdict(account), "digest": digest}
 
 

@@ -1,4 +1,4 @@
-"""A LeRobot dataset on the Hugging Face Hub, by its own library."""
+"""Upload of a LeRobot dataset to the Hugging Face Hub, with the Hub's library."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _check_account(root: Path) -> None:
 
 @contextmanager
 def _on_hub(hub_id: str) -> Iterator[None]:
-    """Let what the library raises be a ``WriteError``."""
+    """Raise the library's errors as ``WriteError``."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The outcome of an export, and its account as a page: figures, a row for each episode, staleness over time."""
+"""The report on an export, and its page: figures, a row for each episode, staleness over time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ExportReport:
 
 
 def check_account(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an account. Raises ``UsageError`` if it does not end with ``.html`` or ``.json``."""
+    """Return the path for an export's report. Raises ``UsageError`` if it does not end with ``.html`` or ``.json``."""
     if Path(path).suffix not in (".html", ".json"):
         raise UsageError(
             "a report must be a .json or an .html file", path=str(path), hint="Choose one of these suffixes."
@@ -65,7 +65,7 @@ def check_account(path: str | os.PathLike[str]) -> Path:
 
 
 def save_account(report: ExportReport, path: str | os.PathLike[str]) -> None:
-    """Write the account of an export: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
+    """Write the report on an export: as an HTML page if the name ends with ``.html``, else as JSON (``.json``).
 
     Raises ``UsageError`` for another suffix, and ``WriteError`` if it cannot be written.
     """
@@ -76,7 +76,7 @@ def save_account(report: ExportReport, path: str | os.PathLike[str]) -> None:
 
 
 def account_page(report: ExportReport) -> str:
-    """Return the account as a page of HTML."""
+    """Return the report as a page of HTML."""
     return page(report.destination, _subtitle(report), "\n".join(_body(report, _MOST_PLOTS)))
 
 
@@ -128,7 +128,7 @@ def staleness_chart(account: EpisodeAccount) -> Html:
         colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
         step = (_WIDTH - _LEFT) / max(len(values), 1)
         points = []
-        for place, value in enumerate(values):  # a part has one value: a stair
+        for place, value in enumerate(values):  # a part has one value, so the line is a stair
             y = 4 + (_HEIGHT - 8) * (1 - value / most)
             points += [f"{_LEFT + place * step:.1f},{y:.1f}", f"{_LEFT + (place + 1) * step:.1f},{y:.1f}"]
         line = f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'

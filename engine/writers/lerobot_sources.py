@@ -1,4 +1,4 @@
-"""Recordings to export: streams by name, and those of stores and datasets, which are opened where they are read."""
+"""Recordings to export: streams by name, and recordings of stores and datasets, which are opened in their tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ExportedRecording:
     digest: str | None = None
     origin: str | None = None
     labels: tuple[Mapping[str, Any], ...] = ()
-    """The recording's rows of the table of labels."""
+    """The recording's rows of the label table."""
 
     def opened(self) -> LazyChunkStream:
         """Return the stream."""
@@ -47,7 +47,7 @@ class ExportedStore:
     present: frozenset[str]
 
     def exported(self) -> ExportedStore:
-        """Return it."""
+        """Return this object."""
         return self
 
 
@@ -72,7 +72,7 @@ def exported_entries(
     names: Iterable[str] | None = None,
     contents: Sequence[str] | None = None,
 ) -> ExportedStore:
-    """Return recordings of a store, by default all, with the entities of expressions, by default all."""
+    """Return recordings of a store, by default all; ``contents`` are expressions that select entities."""
     layers: dict[str, list[RecordingEntry]] = {}
     for entry in entries:
         if entry.kind != "blueprint":
@@ -100,7 +100,7 @@ def _stream(
 
 
 def exported_store(store: RecordingStore, contents: Sequence[str] | None = None) -> ExportedStore:
-    """Return the recordings of a store, in its opened version."""
+    """Return the recordings of a store, as of its opened version."""
     return exported_entries(RecordingsFolder(store.path), store.recordings(), contents=contents)
 
 

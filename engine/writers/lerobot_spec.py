@@ -1,6 +1,6 @@
-"""The specification of an export to LeRobot: what becomes a feature, by which clock, and what an episode is.
+"""The specification of an export to LeRobot: its features, their clocks, and its episodes.
 
-It is checked whole before anything runs; an error names the key, as in ``features.action.rule``.
+It is checked completely before anything runs; an error names the key, as in ``features.action.rule``.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _Choice = TypeVar("_Choice", Rule, Outside)
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """Values of a recording: a component of an entity, and what a selector makes of it.
+    """Values of a recording: a component of an entity, or the result of a selector on it.
 
-    Without a ``component``, it is the one that the entity has, apart from static ones and ``DESCRIPTIONS``; without a
-    ``timeline``, that of the whole export.
+    Without a ``component``, it is the entity's only one, apart from static ones and ``DESCRIPTIONS``. Without a
+    ``timeline``, it is that of the whole export.
     """
 
     entity: str
@@ -58,11 +58,11 @@ class ColumnSpec:
 
 @dataclass(frozen=True, slots=True)
 class FrameTransform:
-    """A transform of values from one coordinate frame to another, by the transforms that the recording has.
+    """A transform of values from one coordinate frame to another, by the transforms in the recording.
 
-    ``kind`` says what the values are: a ``point`` (x, y, z), a free ``vector``, a ``rotation`` (a quaternion x, y, z,
+    ``kind`` is the kind of values: a ``point`` (x, y, z), a free ``vector``, a ``rotation`` (a quaternion x, y, z,
     w), or a ``pose`` (a point, then a rotation). Without it, three numbers are a point, four a rotation, seven a pose.
-    ``entities`` have the transforms; without a ``timeline``, their times are on that of the values.
+    ``entities`` have the transforms; without a ``timeline``, it is that of the values.
     """
 
     source_frame: str
@@ -74,7 +74,7 @@ class FrameTransform:
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumn:
-    """A column of a feature: where its values come from, how frames take them, and to which frame they are moved."""
+    """A column of a feature: the source of its values, their alignment, and their transform to a coordinate frame."""
 
     source: ColumnSpec
     alignment: Alignment = field(default_factory=Alignment)
@@ -83,7 +83,7 @@ class FeatureColumn:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """One feature: the columns that its values come from, and what they are.
+    """One feature: the columns of its values, their type, shape, names and units.
 
     The numbers of several columns are joined to one vector. Without a ``shape``, it is that of the first value. Units
     become part of the names of the numbers' metadata in ``meta/chunkmill.json``; LeRobot has no place for them.
@@ -98,7 +98,7 @@ class FeatureSpec:
 
     @property
     def source(self) -> ColumnSpec:
-        """Its only column, as images and texts have."""
+        """The source of its only column, for images and texts."""
         (column,) = self.columns
         return column.source
 
@@ -130,7 +130,7 @@ class WhereTrue:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A moment: a row of a column, or one with a value that ``equals``, where the one before has not."""
+    """A moment: a row of a column; with ``equals``, a row with that value after a row without it."""
 
     column: ColumnSpec
     equals: float | str | bool | None = None
@@ -146,7 +146,7 @@ class BetweenEvents:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """An episode for each row of a table whose ``verdict`` is among those that are kept.
+    """An episode for each row of a table; with ``keep``, only for rows with one of these verdicts.
 
     The table, CSV or Parquet, has the columns ``recording`` (or ``rerun_segment_id``), ``start`` and ``end`` (seconds
     from the recording's first frame on, or times of its timeline), and may have ``verdict`` and ``task``.
@@ -168,7 +168,7 @@ Episodes = WholeRecording | TimeRanges | WhereTrue | BetweenEvents | Labels | Gi
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """The specification of an export: ``fps`` frames per second of ``features``.
+    """The specification of an export: ``fps`` frames per second, with values of ``features``.
 
     ``task`` is the task's text, or its source.
 
@@ -348,7 +348,7 @@ def _alignment(keys: _Keys) -> Alignment:
 
 
 def _feature_columns(keys: _Keys) -> tuple[FeatureColumn, ...]:
-    """Take the column of a feature, or the list of them: keys that a column lacks are those of the feature."""
+    """Take the column of a feature, or the list of its columns: a column inherits missing keys from the feature."""
     listed = keys.take("columns", (list, tuple))
     if listed is None:
         return (_feature_column(keys),)

@@ -1,8 +1,8 @@
 """Videos of episodes: groups of pictures that fit the frames are copied, others are encoded anew.
 
-A group of pictures is copied where its samples take the places of frames one to one from its first on; its end may be
-missing. An episode that begins within a group keeps the samples before it, which are shown before its first frame.
-Parameter sets are in band at each key frame, so that copied and encoded groups are in one track.
+A group of pictures is copied if its samples match frames one to one from its first sample on; its end may be missing.
+An episode that begins within a group keeps the samples before it, which are shown before its first frame. Parameter
+sets are in band at each key frame, so that one track can have copied and encoded groups.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class _Run:
     start: int
     samples: tuple[int, ...]
     place: int
-    """The frame of the first of them."""
+    """The number of the first frame in the episode."""
     may_lead: bool
-    """Whether samples before the first frame may be copied with it."""
+    """Whether samples before the first frame may be copied, too."""
 
     @property
     def is_copied(self) -> bool:
@@ -76,9 +76,9 @@ class EncodedVideo:
     Raises
     ------
     ReadError
-        A sample cannot be read, or there is no key frame before one that is needed.
+        A sample cannot be read, or a needed sample has no key frame before it.
     UnsupportedError
-        The codec is none that is known.
+        The codec is unknown.
     """
 
     def __init__(self, source: RecordingSamples, feature: FeatureSpec, places: PicturePlaces, fps: int) -> None:
@@ -105,7 +105,7 @@ class EncodedVideo:
 
     @property
     def codec(self) -> str:
-        """The name of the codec, as FFmpeg has it."""
+        """FFmpeg's name of the codec."""
         return _NAMES[self._track.codec_name]
 
     def write(self, path: Path, indexes: Ticks) -> VideoPart:
@@ -140,7 +140,7 @@ class EncodedVideo:
     def _samples(
         self, runs: Iterable[_Run], sampled: Container[int], counts: PixelCounts
     ) -> Iterator[tuple[bool, bytes]]:
-        """Yield the samples of runs: whether one is a key frame, and its bytes. Counts pixels of encoded frames."""
+        """Yield the samples of runs, each with whether it is a key frame. Counts pixels of encoded frames."""
         for is_copied, some in groupby(runs, key=lambda run: run.is_copied):
             if not is_copied:
                 yield from self._anew(list(some), sampled, counts)
@@ -179,7 +179,7 @@ class EncodedVideo:
         return {"step": step, "threads": 1 if in_task() else None, "path": self._source.name}
 
     def _given(self, indexes: Iterable[int]) -> Iterator[VideoSample]:
-        """Yield samples to a decoder, numbered from 0 on."""
+        """Yield samples for a decoder, numbered from 0."""
         return (VideoSample(place, place, False, self._bytes(index)) for place, index in enumerate(indexes))
 
     def _bytes(self, index: int) -> bytes:
@@ -197,7 +197,7 @@ class EncodedVideo:
 
 
 def _needed(groups: Iterable[tuple[int, Sequence[int]]]) -> tuple[list[int], list[int]]:
-    """Return the samples that a decoder needs for some of each group, and the places of those among them."""
+    """Return the samples that a decoder needs for the wanted samples of each group, and the places of the latter."""
     needed: list[int] = []
     places: list[int] = []
     for start, wanted in groups:
@@ -215,7 +215,7 @@ def write_images(path: Path, images: Iterable[npt.NDArray[np.uint8]], shape: tup
 
 
 def _numbered(samples: Iterable[tuple[bool, bytes]]) -> Iterator[VideoSample]:
-    """Give samples their places in the track, one frame after the other."""
+    """Give samples their times in the track, one frame after the other."""
     for number, (is_keyframe, data) in enumerate(samples):
         yield VideoSample(number * TICKS_A_FRAME, number * TICKS_A_FRAME, is_keyframe, data)
 
@@ -229,21 +229,21 @@ _HINT: Final = "Images must be JPEG or PNG; raw pixels must be 8-bit RGB, BGR or
 _MODELS: Final = {1: "L", 2: "RGB", 3: "RGBA", 4: "BGR", 5: "BGRA"}
 """Rerun's color models, by their numbers."""
 _U8: Final = 6
-"""Rerun's channel datatype of 8 bits without a sign."""
+"""Rerun's channel datatype for unsigned 8-bit numbers."""
 
 
 def rgb_picture(data: bytes, path: str) -> tuple[bytes, int, int]:
     """Return a JPEG or PNG of red, green and blue, its height and its width.
 
-    It is the one that is given where that has these channels, by its header, else a PNG of its pixels. A channel of
-    opacity is left out. It must have an end, too.
+    It is the given one if its header shows these channels, else a PNG of its pixels without an opacity channel. The
+    given image must be complete.
 
     Raises
     ------
     UnsupportedError
-        It is neither, or has more than 8 bits a channel.
+        The image is neither JPEG nor PNG, or has more than 8 bits per channel.
     ReadError
-        It is cut, damaged or too large.
+        The image is incomplete, damaged or too large.
     """
     end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
     if end is None:
@@ -284,9 +284,9 @@ def png_of(raw: bytes, given: Mapping[str, Any], path: str) -> bytes:
     Raises
     ------
     UnsupportedError
-        The format is none that is taken.
+        The format is not supported.
     ReadError
-        There are fewer pixels than it says.
+        There are fewer pixels than the format says.
     """
     width, height = given.get("width"), given.get("height")
     model = _MODELS.get(given.get("color_model") or 0)

@@ -1,9 +1,9 @@
 """``write_mcap``: streams of recordings become one MCAP, by copies of their messages or by messages made of chunks.
 
-1. Messages that no index describes, and those made of chunks, are first written as sorted **runs** in the staging
-   folder, a task for each part of the input.
-2. All messages are divided into **windows** of log time, by the times of the input's chunks and of runs. A task for
-   each reads what may be in its window, sorts it, and writes compressed chunks with their indexes into a part.
+1. Messages without an index, and those made of chunks, are first written as sorted **runs** in the staging folder,
+   with a task for each part of the input.
+2. All messages are divided into **windows** of log time, by the times of the input's chunks and of runs. Each window
+   has a task that reads its messages, sorts them, and writes compressed chunks with their indexes into a part.
 3. The commit joins the parts in the order of the windows, between the header with all channels and the summary.
 """
 
@@ -173,7 +173,7 @@ def write_mcap(
 
 
 class _Choices(NamedTuple):
-    """The choices of the caller, and the destination by name."""
+    """The caller's options, and the name of the destination."""
 
     sort: bool
     compression: str | None
@@ -183,7 +183,7 @@ class _Choices(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A file to copy messages of, with its outline. With ``runs`` its messages are written as runs first."""
+    """A file whose messages are copied, with its outline. With ``runs``, its messages are first written as runs."""
 
     file: CopiedRecords
     outline: RecordOutline
@@ -191,16 +191,16 @@ class _Input:
 
     @classmethod
     def of(cls, file: CopiedRecords, *, sort: bool) -> _Input:
-        """Look at a file: runs are needed where its index does not say which messages are where."""
+        """Make an input of a file: runs are needed if its index does not give the places or times of messages."""
         outline = file.records.outline()
         runs = not outline.is_complete or (sort and any(unit.start is None for unit in outline.units))
         return cls(file, outline, runs)
 
 
 class _Messages(NamedTuple):
-    """Messages of an input, as they are read for windows. ``facts`` has their channels, ``wanted`` the ids of those.
+    """Messages of an input, as they are read for windows. ``facts`` has their channels, ``wanted`` the channels' ids.
 
-    Those that are ``static`` get the first log time of the others.
+    If they are ``static``, they get the first log time of the other messages.
     """
 
     input: int
@@ -212,7 +212,7 @@ class _Messages(NamedTuple):
 
 
 class _Writing:
-    """One run: its stages, and its commit."""
+    """One execution: its stages, and its commit."""
 
     def __init__(self, place: Location, choices: _Choices, options: RunOptions) -> None:
         self._place = place
@@ -272,7 +272,7 @@ class _Writing:
         self._options = replace(self._options, start=self._options.start.planned(plan))
 
     def _messages(self, inputs: Sequence[_Input], staging: Staging) -> list[_Messages]:
-        """Return the messages of all inputs, after those have been written as runs that no index describes."""
+        """Return the messages of all inputs; those without an index are written as runs before."""
         packs = [
             (n, tuple(unit for _, unit in pack))
             for n, each in enumerate(inputs)
@@ -334,7 +334,7 @@ class _Writing:
         return finished_report(ran, self._place, out.position, time.perf_counter() - began, self._options)
 
     def _stored(self, given: _Input) -> list[CompressedChunk] | None:
-        """Return the chunks of the only file, if all can be copied whole."""
+        """Return the chunks of the only file, if all can be copied as they are."""
         if not given.outline.is_complete or not all(map(given.file.wants, given.outline.facts.channels.values())):
             return None
         chunks = given.file.records.stored()
@@ -382,7 +382,7 @@ def _explained(inputs: Sequence[_Input], windows: Sequence[TimeWindow], *, sort:
 
 
 def _renumbered(messages: Sequence[_Messages], numbers: ChannelNumbers, start: int = 0) -> list[_Copied]:
-    """Return sources with new ids for their channels; static messages are at the log time ``start``."""
+    """Return sources with new channel ids; static messages get the log time ``start``."""
     sources = []
     for each in messages:
         ids = tuple((i, numbers.add(each.facts.channels[i])) for i in each.wanted)
@@ -408,7 +408,7 @@ def _extras(inputs: Sequence[_Input], messages: Sequence[_Messages]) -> list[tup
 
 
 def _entity_facts(sink: Node) -> tuple[EntityFacts, list[CopiedRecords]]:
-    """Return what holds for whole entities of the sources, and the files that have attachments and metadata."""
+    """Return the facts about entities of the sources, and the files, which may have attachments and metadata."""
     entities, files = EntityFacts({}, {}, {}), []
     for file in source_records(sink):
         facts = file.records.outline().facts
@@ -423,7 +423,7 @@ def _entity_facts(sink: Node) -> tuple[EntityFacts, list[CopiedRecords]]:
 
 
 def _profile(inputs: Sequence[_Input], numbering: ChannelNumbers) -> str:
-    """Return the profile of all inputs, by their channels where they do not say one; "" if they differ."""
+    """Return the profile of all inputs, by their channels if no input has one; "" if profiles differ."""
     profiles = {each.outline.profile for each in inputs if each.outline.profile is not None}
     if profiles:
         return profiles.pop() if len(profiles) == 1 else ""
@@ -435,7 +435,7 @@ def _profile(inputs: Sequence[_Input], numbering: ChannelNumbers) -> str:
 
 @contextmanager
 def _committed(place: Location, staging: Staging) -> Iterator[Output]:
-    """Yield the output that appears at a place when the block ends, whole and on disk, or not at all."""
+    """Yield an output. It appears at its place when the block ends, complete and on disk, or not at all."""
     with writing(str(place)):
         folder = Folder.at(place.parent) if isinstance(place, ObjectUrl) else staging.folder
         new = folder.new(place.name if isinstance(place, ObjectUrl) else _NAME)
@@ -512,7 +512,7 @@ class _MadeBody(Body):
 
 
 def _wanted(copied: Iterable[Records], file: CopiedRecords, facts: RecordFacts) -> Iterator[RecordStretch]:
-    """Yield the messages of channels that are wanted; the others are taken out of the facts at the end."""
+    """Yield the messages of wanted channels; at the end, remove the other channels from ``facts``."""
     wanted: dict[int, bool] = {}
     for records in copied:
         ids = np.unique(records.heads["channel"]).tolist()
@@ -530,7 +530,7 @@ def _wanted(copied: Iterable[Records], file: CopiedRecords, facts: RecordFacts) 
 def _write_runs(
     task: TaskRun, name: str, stretches: Iterable[RecordStretch], facts: RecordFacts, choices: _Choices
 ) -> dict[str, Any]:
-    """Write messages as sorted runs of a part, with their facts beside it; gives what is to be said of it."""
+    """Write messages as sorted runs of a part, with their facts next to it; return the outcome."""
     part = name + _PART
     with writing(choices.destination):
         new = task.folder.new(part)
@@ -596,11 +596,11 @@ class _RunSource(RecordSource):
         self.path = path
 
     def outline(self) -> RecordOutline:
-        """Not known here: the task that wrote the part has told it."""
+        """Return an empty outline: the task that wrote the part has reported its content."""
         return RecordOutline(None, RecordFacts(), (), is_complete=False)
 
     def entities(self, channel: RecordChannel) -> set[str]:  # noqa: ARG002
-        """None."""
+        """Return no entities."""
         return set()
 
     def read(self, units: Sequence[RecordUnit], facts: RecordFacts) -> Iterator[tuple[int, Records]]:  # noqa: ARG002
@@ -612,9 +612,9 @@ class _RunSource(RecordSource):
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """A source of messages, with the ids of its channels and those that they get; others are left out.
+    """A source of messages, with pairs of the old and new id of each channel to copy.
 
-    With a ``time``, that is the log and the publish time of all.
+    A ``time`` is the log time and publish time of all messages.
     """
 
     records: RecordSource
@@ -622,7 +622,7 @@ class _Copied:
     time: int | None = None
 
     def lookup(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint16] | None]:
-        """Return for each id whether it is kept, and the new one; None if all stay."""
+        """Return whether each id is kept, and the new id of each, or None if all ids stay."""
         kept, ids = np.zeros(1 << 16, np.bool_), np.zeros(1 << 16, np.uint16)
         for old, new in self.ids:
             kept[old], ids[old] = True, new
@@ -679,7 +679,7 @@ class _WindowBody(Body):
         return {**outcome, "rows": writer.messages, "bytes": out.position}
 
     def _stretches(self, window: TimeWindow, wrong: set[int]) -> Iterator[RecordStretch]:
-        """Yield the messages of a window, source by source; ``wrong`` gets those whose units have other times."""
+        """Yield the messages of a window, source by source; ``wrong`` gets the sources with units of other times."""
         for number, units in window.units:
             source = self.sources[number]
             kept, ids = source.lookup()

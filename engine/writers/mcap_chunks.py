@@ -1,7 +1,7 @@
-"""Messages brought into order and into chunks of an MCAP, by whole columns; and the runs in which a sort keeps them.
+"""Messages sorted and written into MCAP chunks, in whole columns; and the runs in which a sort stores them.
 
-Chunks: https://mcap.dev/spec. A run is a stretch of a file of the staging folder: the number of messages (u64), the
-offset of each (u64), and their records, one behind the other.
+Chunks: https://mcap.dev/spec. A run is a stretch of a file in the staging folder: the number of messages (u64), the
+offset of each (u64), and their records in succession.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEVEL: Final = 1
 """zstd's level. Level 3 takes 1.5 times the time for CDR messages, and saves 2 % of them."""
 
 _LARGE: Final = 2048
-"""Bytes from which stretches are copied one by one: Python takes as long for one as a copy of that many bytes."""
+"""Stretches of at least this many bytes are copied one by one: a step of Python takes as long as such a copy."""
 
 CHUNK_FACTS: Final = np.dtype(
     [
@@ -72,7 +72,7 @@ SORT_BYTES: Final = 256 * MIB
 
 
 class TimeWindow(NamedTuple):
-    """Log times from ``start`` to before ``end`` (None: open), and the units that may have such, by their source."""
+    """Log times from ``start`` to before ``end`` (None: open), and the units that may have them, by source."""
 
     start: int | None
     end: int | None
@@ -80,7 +80,7 @@ class TimeWindow(NamedTuple):
     size: int
 
     def holds(self, times: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Tell of each log time whether it is in the window."""
+        """Return, for each log time, whether it is in the window."""
         inside = np.ones(len(times), np.bool_)
         if self.start is not None:
             inside &= times >= np.uint64(self.start)
@@ -90,10 +90,10 @@ class TimeWindow(NamedTuple):
 
 
 def windows_of(units: Sequence[tuple[int, RecordUnit]], *, by_time: bool, strict: bool) -> list[TimeWindow] | None:
-    """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time`` by their order in the sources.
+    """Divide messages into windows of about ``SPLIT_BYTES``; without ``by_time``, in the order of the sources.
 
-    Borders are where few units are on both sides, as these are read twice. With ``strict``, None if the units of a
-    window are more than what a task sorts.
+    Few units are on both sides of a border, as these are read twice. With ``strict``, return None if the units of a
+    window are more than a task can sort.
     """
     if not by_time:
         return [TimeWindow(None, None, _by_source(some), sum(u.size for _, u in some)) for some in packed_units(units)]
@@ -143,9 +143,9 @@ def _by_source(units: Iterable[tuple[int, RecordUnit]]) -> tuple[tuple[int, tupl
 
 
 class RecordStretch(NamedTuple):
-    """Messages to be written, in order: ``records`` with the channels of the output, whose ids are in the heads.
+    """Messages to write, in order: ``records`` with the channel ids of the output in their heads.
 
-    With ``patched``, the heads have the new ids, and the arena still has the old ones.
+    With ``patched``, the arena still has the old ids.
     """
 
     records: Records
@@ -153,13 +153,13 @@ class RecordStretch(NamedTuple):
 
     @property
     def sizes(self) -> Ints:
-        """The bytes of each message as a record."""
+        """The size of each message's record, in bytes."""
         sizes: Ints = self.records.lengths + WIDTH
         return sizes
 
 
 class RecordBody(NamedTuple):
-    """Message records one behind the other: where each begins, and their heads."""
+    """Message records in succession: their offsets, and their heads."""
 
     data: Bytes
     offsets: Ints
@@ -167,7 +167,7 @@ class RecordBody(NamedTuple):
 
 
 def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> RecordStretch:
-    """Return messages with other channel ids; ``ids`` has the new one for each old one, None leaves them."""
+    """Return messages with other channel ids; ``ids`` has the new id for each old id; None changes nothing."""
     if ids is None:
         return RecordStretch(records, patched=False)
     heads = records.heads.copy()
@@ -178,7 +178,7 @@ def renumbered(records: Records, ids: npt.NDArray[np.uint16] | None) -> RecordSt
 
 
 def compacted(stretches: Iterable[RecordStretch]) -> Iterator[RecordStretch]:
-    """The same messages, in memory of their own where their arena is mostly other bytes."""
+    """Yield the same messages; those that use less than half of their arena are copied to memory of their own."""
     for _, group in groupby(stretches, lambda stretch: id(stretch.records.arena)):
         some = list(group)
         is_used = 2 * sum(int(stretch.sizes.sum()) for stretch in some) > len(some[0].records.arena)
@@ -215,7 +215,7 @@ def _gathered_rows(stretch: RecordStretch, first: int, end: int) -> RecordBody:
 
 
 def _copied(arena: Bytes, starts: Ints, sizes: Ints, offsets: Ints, total: int) -> Bytes:
-    """Return stretches of bytes one behind the other; they are not copied if they are so."""
+    """Return stretches of bytes in succession; without gaps between them, they are not copied."""
     stops = starts + sizes
     breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
     if not len(breaks):
@@ -284,7 +284,7 @@ def _taken_cells(arena: Bytes, starts: Ints, sizes: Ints) -> pa.LargeBinaryArray
 
 
 class Order:
-    """Messages of several stretches in one order: by log time, those of one time as given; or all as given."""
+    """Messages of several stretches, stably sorted by log time, or in the given order."""
 
     def __init__(self, stretches: Sequence[RecordStretch], *, by_time: bool) -> None:
         self._stretches = list(stretches)
@@ -297,14 +297,14 @@ class Order:
                 self._order = np.argsort(times, kind="stable")
 
     def bodies(self, room: Callable[[], int]) -> Iterator[RecordBody]:
-        """Yield all messages in pieces of at most as many bytes as there is room, or of one message."""
+        """Yield all messages in pieces that fit into the room, or of a single larger message."""
         order = self._order
         if order is not None:
             sizes = np.concatenate([stretch.sizes for stretch in self._stretches])[order]
             yield from self._pieces(sizes, room, lambda first, end: self._mixed(order[first:end]))
             return
         stretches, self._stretches = self._stretches[::-1], []
-        while stretches:  # the memory of one may go when the next one begins
+        while stretches:  # the memory of one may be freed when the next one begins
             stretch = stretches.pop()
             yield from self._pieces(stretch.sizes, room, partial(_gathered_rows, stretch))
             del stretch
@@ -392,7 +392,7 @@ class RecordWriter(ABC):
 
 
 class McapChunkWriter(RecordWriter):
-    """Writes Chunk records, each with its MessageIndex records behind it; ``chunks`` and ``indexes`` describe them."""
+    """Writes Chunk records, each followed by its MessageIndex records; ``chunks`` and ``indexes`` describe them."""
 
     def __init__(self, out: Output, chunk_bytes: int, compression: str) -> None:
         super().__init__(out, chunk_bytes)
@@ -469,7 +469,7 @@ class RunWriter(RecordWriter):
 
 
 def read_run(file: PositionalFile, run: MessageRun) -> Records:
-    """Return the messages of a run. Raises ``ReadError`` where the file ends before."""
+    """Return the messages of a run. Raises ``ReadError`` if the file ends before the run."""
     arena = np.frombuffer(file.read(run.offset, run.size, what="a run of messages"), np.uint8)
     count = int(arena[:_U64].view("<u8")[0])
     base = _U64 * (count + 1)

@@ -1,4 +1,4 @@
-"""The file of an MCAP around its chunks: channels and schemas under their numbers, other records, and the summary."""
+"""An MCAP file around its chunks: channels and schemas by id, other records, and the summary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPY_BYTES: Final = 256 * MIB
 
 
 class ChannelNumbers:
-    """The channels and schemas of the output. Those of one content are one."""
+    """The channels and schemas of the output. Those with the same content are joined."""
 
     def __init__(self) -> None:
         self.channels: dict[int, RecordChannel] = {}
@@ -33,12 +33,12 @@ class ChannelNumbers:
         self._ids_of_schemas: dict[RecordSchema, int] = {}
 
     def keep(self, facts: RecordFacts, wanted: Iterable[int]) -> None:
-        """Take in channels of the only file under their own ids, and its schemas."""
+        """Add channels of the only file under their own ids, and its schemas."""
         self.channels, self.schemas = {id_: facts.channels[id_] for id_ in wanted}, dict(facts.schemas)
         self.schema_ids = {i: n if (n := facts.schema_ids[i]) in self.schemas else 0 for i in self.channels}
 
     def add(self, channel: RecordChannel) -> int:
-        """Take in a channel; gives its id."""
+        """Add a channel, and return its id."""
         if channel not in self._ids:
             number = self._ids[channel] = self._next(self._ids, "channels")
             self.channels[number], self.schema_ids[number] = channel, 0
@@ -59,7 +59,7 @@ class ChannelNumbers:
 
 
 class McapAssembly:
-    """Writes an MCAP from its first byte to its last: channels, chunks that are given, what else there is, the summary.
+    """Writes an MCAP from its first byte to its last: channels, given chunks, other records, and the summary.
 
     https://mcap.dev/spec. ``messages`` counts those in the chunks so far.
     """
@@ -114,7 +114,7 @@ class McapAssembly:
             self._index(CompressedChunk(base + offset, length, index_length, start, end, *figures, tuple(own)))
 
     def stored(self, path: str, chunks: Sequence[CompressedChunk]) -> None:
-        """Append chunks of another MCAP; those that follow each other in one copy."""
+        """Append chunks of another MCAP; adjacent chunks are copied together."""
         with open_positional(path) as file:
             at = 0
             while at < len(chunks):
@@ -151,7 +151,7 @@ class McapAssembly:
             self._times = min(first, chunk.start_time), max(last, chunk.end_time)
 
     def extras(self, file: CopiedRecords, facts: RecordFacts) -> None:
-        """Append the attachments and metadata of a file that are wanted."""
+        """Append the wanted attachments and metadata of a file."""
         for extra in file.records.extras(facts, file.wants_entity):
             offset = self._out.position
             for piece in extra.pieces:

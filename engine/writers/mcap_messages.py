@@ -1,7 +1,7 @@
-"""Messages of an MCAP made of chunks: Foxglove's protobuf messages, those of a kept schema, and JSON for the rest.
+"""MCAP messages made of chunks: Foxglove's protobuf messages, messages of a kept schema, and JSON for the rest.
 
-A row of a chunk becomes a message for each archetype in it; a frame or a pose beside another archetype is part of its
-message. Source of the types: the Foxglove schemas,
+A row of a chunk becomes a message for each archetype in it; a frame or pose next to another archetype becomes part of
+the message of that archetype. Source of the types: the Foxglove schemas,
 https://docs.foxglove.dev/docs/sdk/schemas; of the values: Rerun's types reference.
 """
 
@@ -30,10 +30,10 @@ _PREFIX: Final = "rerun.archetypes."
 _LOG_TIMES: Final = ("message_log_time", "log_time")
 _PUBLISH_TIME: Final = "message_publish_time"
 _STAMPS: Final = ("timestamp", "ros2_timestamp")
-"""The timelines of the times that messages of Foxglove and of ROS name themselves."""
+"""The timelines of times that are part of Foxglove's and ROS messages."""
 _RAW: Final = "McapMessage:data"
 _OF_FILES: Final = ("McapChannel", "McapSchema", "McapStatistics")
-"""Archetypes of what an MCAP says of itself: the output says it of itself."""
+"""Archetypes of an MCAP's facts about itself: the output has its own."""
 ABOUT_FILE: Final = ("/__mcap_attachments", "/__mcap_metadata", "/__mcap_properties")
 """Entities of records that are not messages."""
 
@@ -54,8 +54,8 @@ Fields = dict[str, Any]
 
 
 class EntityFacts(NamedTuple):
-    """Facts about all messages at an entity: its channel in the file that it comes from, the codec of its video, and
-    its frame, if that is static.
+    """Facts about all messages at an entity: its channel in the source file, the codec of its video, and its frame, if
+    that is static.
     """
 
     channels: dict[str, RecordChannel]
@@ -63,7 +63,7 @@ class EntityFacts(NamedTuple):
     frames: dict[str, str]
 
     def add(self, chunk: Chunk) -> None:
-        """Take in a chunk with some of the components ``KEPT``."""
+        """Add the facts of a chunk with some of the components ``KEPT``."""
         row = {c.descriptor.component: first for c in chunk.data.components if (first := _first(c.values)) is not None}
         if "McapChannel:topic" in row:
             schema = None
@@ -175,7 +175,7 @@ def _foxglove_schema(name: str) -> RecordSchema:
 
 
 class _Place(NamedTuple):
-    """The entity of a message, and what is known of it: the frame and, of points, the pose of the row."""
+    """The entity of a message and facts about it: the codec, the frame and, for points, the pose of the row."""
 
     entity: str
     codec: int | None
@@ -184,12 +184,12 @@ class _Place(NamedTuple):
 
     @property
     def frame(self) -> str:
-        """The frame of the entity, as Rerun names it if none is given."""
+        """The frame of the entity; if none is given, Rerun's name of it."""
         return self.own if self.given is None else self.given
 
     @property
     def own(self) -> str:
-        """The frame by which Rerun names the entity itself."""
+        """Rerun's name of the entity's own frame."""
         return f"tf#{self.entity}"
 
     @property
@@ -212,7 +212,7 @@ def _log(row: Row, place: _Place) -> Fields | None:  # noqa: ARG001
 
 _LEVELS: Final = {None: 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERROR": 4, "CRITICAL": 5}
 _IMAGE_PLANE: Final = "_image_plane"
-"""A message names the frame of its camera, and is read as in the image plane of it."""
+"""A message names its camera's frame; it is read as being in that camera's image plane."""
 _MAGIC: Final = {b"\xff\xd8\xff": "jpeg", b"\x89PNG": "png", b"RIFF": "webp"}
 
 
@@ -309,7 +309,7 @@ def _vector(numbers: Sequence[float], names: str = "xyz") -> Fields:
 
 
 def _is_whole(vectors: Sequence[Sequence[float | None]]) -> bool:
-    """Return whether no number is null: a message has 0 for that."""
+    """Return whether no number is null, as a message would have 0 instead."""
     return all(None not in vector for vector in vectors)
 
 
@@ -326,7 +326,7 @@ def _transform(row: Row, place: _Place) -> Fields | None:
 
 
 def _pose_list(translations: Sequence[Any], turns: Sequence[Any]) -> list[Fields] | None:
-    """Return poses; None if not each has a place and a rotation."""
+    """Return poses, or None if one lacks a translation or a rotation."""
     if len(translations) != len(turns) or not _is_whole(translations) or not _is_whole(turns):
         return None
     pairs = zip(translations, turns, strict=True)
@@ -344,7 +344,7 @@ def _pose(row: Row, place: _Place) -> Fields | None:
 
 
 def _voxels(row: Row, place: _Place) -> Fields | None:
-    """Return a grid with all its cells in the order in which they are read."""
+    """Return a grid with all cells, in the order in which readers take them."""
     poses = _pose_list(row.get("translation") or [], row.get("quaternion") or [])
     cells = np.array(row["voxel_indices"], np.int64).reshape(-1, 3)
     colors = row.get("colors") or []
@@ -400,9 +400,9 @@ def _camera(row: Row, place: _Place) -> Fields | None:
 
 
 class _Form(NamedTuple):
-    """The message for an archetype: its name, the fields that it needs and those that it has a place for.
+    """The message for an archetype: its name, the fields that it needs, and those for which it has a place.
 
-    ``framed`` ones name the frame of the entity.
+    A ``framed`` message names the frame of the entity.
     """
 
     name: str
@@ -437,7 +437,7 @@ _FORMS: Final = {
     ],
     "VoxelGridMap": [_form("VoxelGrid", "voxel_indices voxel_size", "colors translation quaternion", _voxels)],
 }
-"""By the archetype; the first form that can say the row is taken."""
+"""Forms by archetype; a row takes the first form that can represent it."""
 
 
 class _Group(NamedTuple):
@@ -459,7 +459,7 @@ def _groups(components: Sequence[Component]) -> list[_Group]:
 
 
 class _Times(NamedTuple):
-    """The log and publish times of rows and, by the name of their timeline, the times that messages name themselves."""
+    """The log and publish times of rows and, with their timeline, the times to write into messages."""
 
     logged: np.ndarray
     published: np.ndarray
@@ -469,7 +469,7 @@ class _Times(NamedTuple):
 class MessageMaker:
     """Makes messages of chunks; ``facts`` gets their channels. One for each task.
 
-    Not every row has a message that says all of it: :meth:`warn` names what is left out.
+    Messages cannot represent all of every row: :meth:`warn` names the missing parts.
     """
 
     def __init__(self, facts: RecordFacts, entities: EntityFacts) -> None:
@@ -501,7 +501,7 @@ class MessageMaker:
             yield chunk.is_static, _stretch(made, times.logged, times.published)
 
     def warn(self, path: str) -> None:
-        """Warn (``ReadWarning``) of all that has no place in the messages."""
+        """Warn (``ReadWarning``) of everything that has no place in the messages."""
         for what, count in self._lost.items():
             warnings.warn(f"{path}: {count:,} {what}", ReadWarning, stacklevel=2)
 
@@ -512,7 +512,7 @@ class MessageMaker:
         return self._ids[channel]
 
     def _times(self, data: ChunkData) -> _Times | None:
-        """Return the times of rows; 0 for static rows, None if there is no time."""
+        """Return the times of rows: 0 for static rows."""
         if not data.timelines:
             return _Times(*(np.zeros(data.num_rows, np.uint64),) * 2, None)
         by_name = {timeline.name: timeline for timeline in data.timelines}
@@ -575,7 +575,7 @@ class MessageMaker:
     def _foxglove(
         self, cells_of: dict[str, Fields], place: _Place, row: int, times: _Times
     ) -> Iterator[tuple[int, int, bytes]]:
-        """Yield Foxglove's messages for the archetypes of a row, and leave in it what they do not say."""
+        """Yield Foxglove's messages for the archetypes of a row, and remove their fields from the row."""
         stamp = int(times.logged[row] if times.stamps is None else times.stamps[1][row])
         framed = False
         posed = _posed(cells_of)
@@ -599,7 +599,7 @@ class MessageMaker:
             del cells_of[_FRAME]
 
     def _note(self, form: _Form, place: _Place) -> None:
-        """Count a message that is read as in another frame than it was."""
+        """Count a message that readers will assign to another frame."""
         is_image = form.name in ("CompressedImage", "CompressedVideo", "RawImage")
         if is_image and place.given and not place.given.endswith(_IMAGE_PLANE):
             self._lost[f"images at {place.entity} are assigned to the frame {place.given}{_IMAGE_PLANE}"] += 1
@@ -617,7 +617,7 @@ class MessageMaker:
         return self._id(RecordChannel(topic, "json", schema)), row, text.encode()
 
     def _structs(self, group: _Group, channel: RecordChannel | None) -> dict[int, bytes]:
-        """Return the messages of the structs that are read by the kept schema of their topic, by row."""
+        """Return messages, by row, of the structs that fit the kept schema of their topic."""
         schema = None if channel is None else channel.schema
         if schema is None or channel is None or list(group.fields) != ["message"]:
             return {}
@@ -644,17 +644,17 @@ _FRAME: Final = f"{_PREFIX}CoordinateFrame"
 _POINTS: Final = f"{_PREFIX}Points3D"
 _POSES: Final = f"{_PREFIX}InstancePoses3D"
 _TRANSFORMS: Final = ("mat3x3", "scale", "rotation_axis_angle", "relation")
-"""Fields of ``Transform3D`` without which the rest means something else."""
+"""Fields of ``Transform3D`` without which the others change their meaning."""
 
 
 def _frame_of(cells: Row | None) -> str | None:
-    """Return the one frame of a row."""
+    """Return the only frame of a row, or None."""
     frames = [] if cells is None or cells.keys() != {"frame"} else cells["frame"]
     return frames[0] if len(frames) == 1 else None
 
 
 def _posed(cells_of: Mapping[str, Row]) -> Fields | None:
-    """Return the one pose of the points of a row, if their archetype is given and the pose says nothing else."""
+    """Return the only pose of a row with points, if it is only a translation and a rotation."""
     cells = cells_of.get(_POSES)
     if cells is None or _POINTS not in cells_of or cells.keys() != {"translations", "quaternions"}:
         return None
@@ -663,7 +663,7 @@ def _posed(cells_of: Mapping[str, Row]) -> Fields | None:
 
 
 def _topic(entity: str) -> str:
-    """Return the topic that is read as the entity."""
+    """Return the topic that readers map to the entity."""
     return "/" + "/".join(split_parts(entity))
 
 
@@ -697,7 +697,7 @@ def _stretch(made: Sequence[tuple[int, int, bytes]], logged: np.ndarray, publish
 
 
 def _rows(values: pa.ListArray, written: Collection[int]) -> list[Any]:
-    """Return the rows of a component, None for those that are written: times are numbers of their unit."""
+    """Return the rows of a component, None for those already written; times are numbers in their unit."""
     if written:
         rows: list[Any] = [None] * len(values)
         left = [row for row in range(len(values)) if row not in written]
@@ -715,7 +715,7 @@ def _is_blob(datatype: pa.DataType) -> bool:
 
 
 def _plain(value: Any, datatype: pa.DataType) -> Any:
-    """Return a value as JSON has it: bytes as base64."""
+    """Return a value for JSON: bytes as base64."""
     if value is None or pa.types.is_floating(datatype) or pa.types.is_integer(datatype) or pa.types.is_string(datatype):
         return value
     if _is_blob(datatype) or isinstance(value, bytes):
@@ -728,7 +728,7 @@ def _plain(value: Any, datatype: pa.DataType) -> Any:
 
 
 def _json_type(datatype: pa.DataType) -> dict[str, Any]:
-    """Return the JSON Schema of what :func:`_plain` makes."""
+    """Return the JSON Schema of the values that :func:`_plain` makes."""
     types = pa.types
     if _is_blob(datatype) or types.is_binary(datatype) or types.is_large_binary(datatype):
         return {"type": "string", "contentEncoding": "base64"}
@@ -763,7 +763,7 @@ def _described(component: Component) -> tuple[str, str | None, pa.DataType]:
 def _json_schema(archetype: str, fields: tuple[tuple[str, tuple[str, str | None, pa.DataType]], ...]) -> RecordSchema:
     """Return the schema of JSON messages: a list for each field of an archetype.
 
-    ``x-rerun`` says what the fields are, so that a reader makes the same components of them.
+    ``x-rerun`` describes the components of the fields, so that a reader can make them again.
     """
     properties: dict[str, Any] = {}
     for name, (component, component_type, datatype) in fields:

@@ -1,4 +1,4 @@
-"""``write_parquet``: recordings as a folder of Parquet files, a folder an entity, from which they can be read again.
+"""``write_parquet``: recordings as Parquet files, in a folder for each entity, from which they can be read again.
 
 The layout::
 
@@ -6,10 +6,10 @@ The layout::
     drive/camera.front/recording=run-7/part-00000.parquet
 
 All files of an entity have the same columns: ``recording_id``, ``row_id``, then the timelines, then the components by
-name. A timeline of times since 1970 has two: ``log_time`` in microseconds, rounded down, and
+name. A timeline of times since 1970 has two columns: ``log_time`` in microseconds, rounded down, and
 ``log_time_nanoseconds``, which has all digits. Rows of static data have no time. Components are lists, as in a chunk,
 in types that every reader of Parquet knows (``engine/chunk/portable.py``). A file's metadata has a list of its chunks
-(``chunkmill:chunks``) and of their columns (``chunkmill:kinds``), by which ``ParquetReader`` gives these chunks again.
+(``chunkmill:chunks``) and of their columns (``chunkmill:kinds``), from which ``ParquetReader`` makes the same chunks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _TASK_BYTES: Final = 64 * MIB
 _TASK_FILES: Final = 64
 _LONGEST_NAME: Final = 160
 _OWN_COLUMNS: Final = ("recording", "recording_id", "row_id")
-"""Names that no timeline and no component has in a file; ``recording`` is that of the folders of recordings."""
+"""Names that timelines and components cannot have in a file; folders of recordings use ``recording``."""
 
 _CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 
@@ -155,7 +155,7 @@ def write_parquet_recording(
 
 
 def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, LazyChunkStream]]:
-    """The recordings and their streams. Raises ``UsageError`` if there is none, or two have one id."""
+    """The recordings and their streams. Raises ``UsageError`` if there are none, or two have the same id."""
     given = recordings if isinstance(recordings, Mapping) or not isinstance(recordings, Iterable) else list(recordings)
     if isinstance(given, list) and given and all(isinstance(each, tuple) for each in given):
         pairs = given
@@ -183,7 +183,7 @@ def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, Lazy
 class _Column:
     """A column of a table for a timeline or a component.
 
-    ``rounded`` is the name of the column in microseconds, of a timeline of times since 1970.
+    ``rounded`` is the name of the column in microseconds, for a timeline of times since 1970.
     """
 
     name: str
@@ -201,7 +201,7 @@ class _Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the files. Raises ``UnsupportedError`` for a component that has no form in Parquet."""
+        """The columns of the files. Raises ``UnsupportedError`` for a component whose type Parquet cannot represent."""
         fields = [pa.field("recording_id", pa.string(), False), pa.field("row_id", pa.binary(16), False)]
         for column in self.columns:
             kind = column.key[1]
@@ -224,7 +224,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _FilePlan:
-    """A file: its table, its recording, and the chunks in it, in order; ``size`` is that of these."""
+    """A file: its table, its recording, and its chunks, in order; ``size`` is the size of the chunks."""
 
     table: int
     recording: int
@@ -235,11 +235,11 @@ class _FilePlan:
 
 @dataclass(slots=True)
 class _Entity:
-    """The columns and files of an entity, while all chunks are looked through."""
+    """The columns and files of an entity, as collected from all chunks."""
 
     keys: dict[ColumnKey, None] = field(default_factory=dict)
     files: list[tuple[int, list[tuple[ChunkReferences, int]], int]] = field(default_factory=list)
-    """The recording of each file, its chunks by references and rows of these, and their bytes."""
+    """For each file: its recording; its chunks, as references and row numbers; and their bytes."""
 
     def add(self, recording: int, references: ChunkReferences, row: int, size: int) -> None:
         """Add a chunk to the last file, or to a new one."""
@@ -253,7 +253,7 @@ class _Entity:
 def _planned(
     outputs: Sequence[tuple[StoreEntry, Any]], staging: Staging, options: RunOptions
 ) -> tuple[list[_Table], list[tuple[_FilePlan, ...]]]:
-    """The tables, and the files of each task. Runs the pipelines, but for chunks that only pass through."""
+    """The tables, and the files of each task. Runs the pipelines, except for chunks that only pass through."""
     work = JoinedWork([each for _, each in outputs])
     owners = [i for i, (_, each) in enumerate(outputs) for _ in each.tasks]
     of_tasks = chunks_by_task(work, [outputs[i][0] for i in owners], staging, options)
@@ -275,7 +275,7 @@ def _planned(
 
 
 def _keys(references: ChunkReferences, row: int, entry: Any) -> Iterator[ColumnKey]:
-    """The columns of a chunk, by its header; of one whose header lacks them, by itself."""
+    """The columns of a chunk, by its header, or by its data if the header lacks them."""
     for timeline in entry.header.timelines:
         yield timeline.name, timeline.kind
     if entry.header.components:
@@ -293,7 +293,7 @@ def _order(key: ColumnKey) -> tuple[Any, ...]:
 
 
 def _table(path: str, keys: Sequence[ColumnKey], taken: set[str]) -> _Table:
-    """A table whose columns, and whose folder, have names of their own, whatever the case of their letters."""
+    """A table whose folder and columns have unique names, regardless of case."""
     names = set(_OWN_COLUMNS)
 
     def name_of(wanted: str) -> str:
@@ -314,9 +314,9 @@ def _table(path: str, keys: Sequence[ColumnKey], taken: set[str]) -> _Table:
 
 
 def folder_of_entity(path: str, taken: set[str]) -> str:
-    """The folder of an entity, which no other has.
+    """The name of an entity's folder, which no other entity has.
 
-    ``=`` would make a partition of it, ``/`` folders in each other, a first ``_`` or ``.`` would hide it.
+    ``=`` would make it a partition, ``/`` would nest folders, a first ``_`` or ``.`` would hide it.
 
     >>> [folder_of_entity(path, set()) for path in ("/camera/front", "/", "/__properties", "/a.b/c=d")]
     ['camera.front', '%2F', '%5F_properties', 'a%2Eb.c%3Dd']
@@ -335,7 +335,7 @@ def _short(name: str, whole: str, taken: set[str]) -> str:
 
 
 def _taken(chunks: Sequence[tuple[ChunkReferences, int]]) -> tuple[ChunkReferences, ...]:
-    """Chunks in their order, those of neighbouring rows of one table together."""
+    """References to chunks, in order; those of consecutive chunks in one table are joined."""
     runs: list[tuple[ChunkReferences, list[int]]] = []
     for references, row in chunks:
         if not runs or runs[-1][0] is not references:
@@ -345,7 +345,7 @@ def _taken(chunks: Sequence[tuple[ChunkReferences, int]]) -> tuple[ChunkReferenc
 
 
 def _tasks(files: Iterable[_FilePlan]) -> list[tuple[_FilePlan, ...]]:
-    """Files in tasks: large ones by themselves, small ones together."""
+    """The files of each task: a large file by itself, small files together."""
     tasks: list[list[_FilePlan]] = []
     size = 0
     for file in files:
@@ -431,7 +431,7 @@ class _File:
             self.size = self.path.stat().st_size
 
     def _add(self, data: ChunkData, writer: pq.ParquetWriter) -> None:
-        """Add the rows of a chunk. Row groups begin and end with chunks, unless one is larger than a group."""
+        """Add the rows of a chunk. Row groups begin and end with chunks, unless a chunk is larger than a group."""
         with phase(ENCODE):
             batch = self._batch(data)
             self.listed.append((self._kind(data), data.chunk_id, data.num_rows))
@@ -484,7 +484,7 @@ class _File:
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
 
     def _kind(self, data: ChunkData) -> int:
-        """The number of the columns of a chunk among those of the file."""
+        """The number of a chunk's set of columns among the sets in the file."""
         types = tuple(component.values.type for component in data.components)
         key = (*data.shape, *types)
         if key not in self._kinds:
@@ -516,7 +516,7 @@ class _File:
 
 
 def _abandon(writer: pq.ParquetWriter) -> None:
-    """Close the file of a writer that failed; it writes its end then, and fails again where the disk is full."""
+    """Close the file of a writer that failed; this writes the file's end, and fails again if the disk is full."""
     try:
         writer.close()
     except (OSError, pa.ArrowException):
