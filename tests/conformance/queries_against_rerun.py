@@ -46,7 +46,7 @@ SEGMENTS = "a filter for a segment that filter_segments leaves out"
 LOST = "static values that are lost under a filter on the index"
 NAMELESS = "an RRD that never names its recording"
 NO_RANGE = "index values of which no segment has any"
-VIEW = "columns of a view of some segments"
+VIEW = "columns of a view on some segments"
 
 LARGEST = 64 << 20
 """Bytes that the values of a component may take in an answer: a mesh that is repeated in a million rows is left out."""
