@@ -378,7 +378,7 @@ class ResourcesUnavailableError(SessionError):
 
 
 class SessionStartError(SessionError):
-    """A Spark session could not be started, because of Java, Spark, a setting or the master; no input is the cause."""
+    """A Spark session could not be started, because of Java, Spark, a setting or the master, not an input."""
 
     code = "chunkmill.session_start"
     number = "CM603"

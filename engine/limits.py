@@ -165,7 +165,7 @@ def check_expansion(compressed: int, uncompressed: int, *, path: str, offset: in
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name from outside is valid text: with a lone surrogate, it is not UTF-8."""
+    """Return False if a name from outside has a lone surrogate, which UTF-8 cannot encode."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -396,8 +396,8 @@ class CatalogClient:
     ) -> DatasetEntry:
         """Create a dataset: empty, or with the recordings of the store at ``url``, which stays in its place.
 
-        Names are unique across datasets and tables. ``exist_ok`` returns an existing dataset of this name, which must
-        have the same ``url``, if you pass it. ``id`` is an unused id, by default a new one. ``with_assets`` also
+        Names are unique across datasets and tables. ``exist_ok`` returns an existing dataset of this name; a ``url``
+        or ``id`` that you pass must be its own. ``id`` is an unused id, by default a new one. ``with_assets`` also
         creates the hidden dataset of assets, by default created with the first asset.
 
         Raises

@@ -339,7 +339,7 @@ def doctor(
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to serve metrics on."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object at the end; with --once.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print a JSON object at the end.")
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @EXECUTOR
 @SPARK

@@ -505,7 +505,7 @@ def advise_before(jobs: Sequence[ConversionJob], options: ConvertOptions) -> Non
 def refuse_unmatched(jobs: Sequence[ConversionJob], options: ConvertOptions) -> None:
     """Raise ``UsageError`` if no input has an entity or a topic that the options choose.
 
-    Indexes are read until one input may match; an input without an index may. More than ``JOBS_AT_ONCE`` inputs are
+    Indexes are read until an input may match, or has no index. More than ``JOBS_AT_ONCE`` inputs are
     not checked.
     """
     choices = sorted(_choices(options)) or [("--content", text) for text in options.content]

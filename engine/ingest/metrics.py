@@ -57,8 +57,7 @@ class IngestListener(Protocol):
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
         """The landing folder was listed.
 
-        ``ready`` files can be ingested, ``waiting`` files changed too recently, and the oldest has waited
-        ``oldest_seconds``.
+        ``ready`` files can be ingested; ``waiting`` files changed too recently. ``oldest_seconds`` is the longest wait.
         """
 
     def batch_began(self, number: int, files: int, size: int) -> None:

@@ -88,7 +88,7 @@ class TableVerification(Verification):
 
 
 class FileDigests:
-    """The digests of the files of a table at a place. Errors call the table ``name``.
+    """The file digests of the table at a place. Errors call the table ``name``.
 
     Raises ``OSError`` or ``ReadError`` if digests cannot be read.
     """

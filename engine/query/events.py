@@ -309,7 +309,7 @@ TOMBSTONE: Final = "Clear:is_recursive"
 
 
 class Events(NamedTuple):
-    """The events of a component that count: ``times`` are distinct and ascending, ``rows`` are the row numbers.
+    """A component's events, one per time: ``times`` are distinct and ascending, ``rows`` are the row numbers.
 
     ``cleared`` marks clears, whose value is an empty list.
     """

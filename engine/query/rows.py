@@ -150,7 +150,7 @@ class PickedRows:
 
     @cached_property
     def indices(self) -> pa.Array | None:
-        """The place of each row's value in the taken values, which an empty list follows; None if all are in order."""
+        """Each row's index into the taken values, plus an empty list at the end; None if all are in order."""
         if self._places is None:
             return None
         places = np.zeros(self.count, np.int64)

@@ -123,7 +123,7 @@ class LazyChunkStream(Frames):
     def from_iter(chunks: Iterable[Chunk]) -> LazyChunkStream:
         """A stream over existing chunks.
 
-        Each terminal iterates over them again; a consumed generator raises ``UsageError``.
+        Each run iterates over them again; a consumed generator raises ``UsageError``.
 
         A generator is closed when the terminal ends, even if it is not exhausted. With Spark, the chunks are first
         written to the scratch folder, and tasks read them from there.

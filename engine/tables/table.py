@@ -502,7 +502,7 @@ class Table(TableVersions, TableCuration):
     def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
         """The addresses of the rows for which a column's function failed in a job.
 
-        ``backfill(column, where=f"_rowaddr IN ({addresses})")`` computes them again, until the table is compacted.
+        Until the table is compacted, ``backfill(column, where=f"_rowaddr IN ({addresses})")`` computes them again.
         """
         addresses = {record.row_address for record in self.get_errors(job_id, column_name)}
         return sorted(address for address in addresses if address is not None)

@@ -78,7 +78,7 @@ class DataSource:
     episodes
         The parts of the segments with samples: a table of a catalog, an Arrow table, or a DataFrame, in its present
         state. The columns are ``segment_id`` (or ``rerun_segment_id``), and ``start`` and ``end``: inclusive index
-        values, or null for the end of the segment. Windows end at the ends of an episode. A value at the beginning of
+        values, or null for the end of the segment. Windows stay within an episode. A value at the beginning of
         an episode may be older, up to ``max_staleness``. A sample has the row of its episode as ``episode``.
     episode_columns
         Columns of the table of episodes, with numbers or text. Each sample gets the values of its episode.

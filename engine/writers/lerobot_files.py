@@ -468,7 +468,7 @@ def account_to_json(account: EpisodeAccount, digest: str | None) -> dict[str, An
 
 
 def account_from_json(given: Mapping[str, Any]) -> EpisodeAccount:
-    """Return an account that was written."""
+    """Return an account from its JSON form."""
     fields = {key: value for key, value in given.items() if key in EpisodeAccount.__dataclass_fields__}
     features = {name: FeatureAccount(**value) for name, value in given["features"].items()}
     return EpisodeAccount(**{**fields, "features": features})
