@@ -99,7 +99,7 @@ def serve() -> None:
     help="Also accept tokens of an OpenID Connect issuer, set in this TOML file; needs the extra 'oidc'.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every call that writes.")
-@click.option("--allow", multiple=True, metavar="FOLDER", help="Let clients register what is below a folder or URL.")
+@click.option("--allow", multiple=True, metavar="FOLDER", help="Let clients register all below a folder or URL.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key, in PEM.")
 @click.option(

@@ -399,7 +399,7 @@ class Steps:
 def blocks_of(
     bounds: Sequence[Integers], sizes: Sequence[int], first: int = 0, groups: Sequence[Integers] | None = None
 ) -> Blocks:
-    """Return the blocks of segments. ``sizes`` has the samples of each segment, ``bounds`` the beginnings of its blocks.
+    """Return the blocks of segments. ``sizes`` has the samples of each, ``bounds`` the beginnings of its blocks.
 
     ``groups`` has the groups of each segment's blocks, numbered from 0.
 
