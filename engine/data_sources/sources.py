@@ -36,7 +36,7 @@ from ..execution import check_columns, ddl_of, register_by_value
 from ..frames import RowRequest, SparkColumns, TaskShares, rows_for_spark, spark_tasks
 from ..locations import located
 from ..query import SEGMENT_ID, AnswerColumns, Query, QuerySemantics, no_column
-from ..spark import arrow_of, session_for_user, spark_schema
+from ..spark import arrow_of, make_active, session_for_user, spark_schema
 from ..stream import tick_of
 from .landings import OPTIONS, LandingStreamReader, Watch
 from .options import DATASET_NAME, TABLE_NAME, Request, flag, is_whole, listed, source_name
@@ -208,11 +208,13 @@ def register(spark: SparkSession) -> None:
     """Register ``spark.read.format("chunkmill")``, ``"chunkmill.mcap"`` and the other data sources with a session.
 
     This is needed if Spark does not find them by itself: for formats that a program adds, on a Spark Connect server
-    without the package, and for an editable installation. Sessions of :func:`get_session` already have them.
+    without the package, and for an editable installation. Sessions of :func:`get_session` already have them. The
+    session becomes the active one of this thread.
     """
     register_by_value()
     for name in (None, "dataset", "table", *FORMATS):
         spark.dataSource.register(data_source_of(name))
+    make_active(spark)
 
 
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -220,7 +222,8 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
 
     A session made by the user, also of Spark Connect, is returned unchanged, whatever its master. Otherwise the
     existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ from the running session,
-    a session of chunkmill is restarted, and a session of the user is kept, with a warning.
+    a session of chunkmill is restarted, and a session of the user is kept, with a warning. The session becomes the
+    active one of this thread; in a thread without one, a streaming write does not find ``chunkmill.store``.
 
     Parameters
     ----------
@@ -237,6 +240,8 @@ def get_session(master: str | None = None, conf: Mapping[str, str] | None = None
     session, is_new = session_for_user(master, conf)
     if is_new:
         register(session)
+    else:
+        make_active(session)
     return session
 
 

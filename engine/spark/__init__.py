@@ -8,7 +8,7 @@ from ..lazy_names import lazy_names
 _HOMES = {
     ".gateway": (
         "INTERRUPTED TERMINATED Terminated cancel_jobs_while cancel_tagged check_not_in_task in_task "
-        "interrupt_behind interruptible note_signal raise_in_thread signal_since tag_jobs tries_before "
+        "interrupt_behind interruptible make_active note_signal raise_in_thread signal_since tag_jobs tries_before "
         "waiting_for_jobs"
     ),
     ".session": (

@@ -8,6 +8,7 @@ from .gateway import check_not_in_task as check_not_in_task
 from .gateway import in_task as in_task
 from .gateway import interrupt_behind as interrupt_behind
 from .gateway import interruptible as interruptible
+from .gateway import make_active as make_active
 from .gateway import note_signal as note_signal
 from .gateway import raise_in_thread as raise_in_thread
 from .gateway import signal_since as signal_since

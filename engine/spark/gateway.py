@@ -54,6 +54,17 @@ def active_session() -> SparkSession | None:
     return None
 
 
+def make_active(session: SparkSession) -> None:
+    """Make a session that is not of Spark Connect the active one of this thread.
+
+    Each Python thread has a JVM thread of its own. A streaming write finds Python data sources by its active session.
+    """
+    from pyspark.sql import SparkSession
+
+    if isinstance(session, SparkSession):
+        SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+
 def _remote_session() -> Any:
     module = sys.modules.get("pyspark.sql.connect.session")
     return module.SparkSession.getActiveSession() if module is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -217,19 +218,18 @@ def _streamed(spark: Any, landing: Path, checkpoint: Path, store: Path) -> None:
 
 
 def test_a_landing_folder_streams_into_a_store_once(spark: Any, landing: Path, data: Path, tmp_path: Path) -> None:
-    from chunkmill.engine import RecordingStore, register
+    from chunkmill.engine import RecordingStore, get_session
     from chunkmill.readers import McapReader
     from comparison import cells
 
-    register(spark)  # the session may be one that another test started for a pipeline
-
     checkpoint, store = tmp_path / "checkpoint", tmp_path / "store"
     put(landing, data, "a.mcap", "sub/b.mcap")
-    _streamed(spark, landing, checkpoint, store)
+    _streamed(get_session(spark.sparkContext.master), landing, checkpoint, store)
     for name in ("0", ".0.crc"):  # killed after the store's commit, before Spark's
         (checkpoint / "commits" / name).unlink()
     put(landing, data, "c.mcap")
-    _streamed(spark, landing, checkpoint, store)
+    with ThreadPoolExecutor(1) as threads:  # whose JVM thread has no active session
+        threads.submit(lambda: _streamed(get_session(spark.sparkContext.master), landing, checkpoint, store)).result()
     if len(RecordingStore.open(store)) < 3:
         _streamed(spark, landing, checkpoint, store)  # before 4.2 a run of what there is takes one batch
     found = RecordingStore.open(store)
