@@ -263,7 +263,7 @@ add_version_commands(
 @click.option(
     "--prefix", "prefixes", multiple=True, metavar="URL", help="Register all recordings below this prefix; repeatable."
 )
-@click.option("--layer", metavar="NAME", help="The layer that each recording becomes. Default: base.")
+@click.option("--layer", metavar="NAME", help="Layer to register each recording as. Default: base.")
 @click.option(
     "--on-duplicate",
     type=click.Choice(["replace", "skip", "error"]),
@@ -275,7 +275,7 @@ add_version_commands(
 @click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
 @click.option("--times", is_flag=True, help="Read each chunk, and store its times, which speeds up queries.")
 @click.option(
-    "--executor", type=EXECUTORS, help="Where files are read and copied. Default: spark, or inline for few footers."
+    "--executor", type=EXECUTORS, help="Where files are read and copied. Default: inline for few footers, else spark."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
@@ -354,7 +354,12 @@ _SHOWN: Final = 20
 @click.command(cls=WritingCommand)
 @_LAKE
 @click.argument("statement")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20 if shown.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Maximum number of rows. Default: 20, or all with -o or --json.",
+)
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @DEBUG
@@ -652,7 +657,7 @@ def home_at(store: str, dataset: str | None) -> Location:
         raise SourceMissingError(
             f"dataset {dataset!r} is empty",
             path=store,
-            hint="`chunkmill register` and `chunkmill ingest --into` bring recordings into it.",
+            hint="`chunkmill register` and `chunkmill ingest --into` add recordings to it.",
         ) from None
 
 

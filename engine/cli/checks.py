@@ -59,7 +59,7 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
         for fault in verification.faults:
             show(fault, debug=debug, path=path)
         if verification.more_faults:
-            complain(f"{path}: and {verification.more_faults:,} more")
+            complain(f"{path}: and {verification.more_faults:,} more faults")
         if verification.faults:
             codes.append(FAILED)
         elif not quiet and not as_json:
@@ -285,7 +285,7 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
     click.echo(f"{pipeline} can be run")
     click.echo(text)
     if source not in nodes_of(sink):
-        complain(f"{pipeline}: the stream it returns does not use the stream it was given", kind="warning")
+        complain(f"{pipeline}: the returned stream does not use the given stream", kind="warning")
 
 
 def _first_recording(argument: str) -> LazyChunkStream:

@@ -353,7 +353,9 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--fill", is_flag=True, help="Fill missing values with the latest earlier value.")
 @click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
 @click.option("--columns", multiple=True, metavar="NAME,...", callback=_listed, help="Only these columns of values.")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20 if shown.")
+@click.option(
+    "--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20, or all with -o."
+)
 @output_option(
     "-o",
     "--output",
@@ -365,7 +367,7 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--semantics",
     type=click.Choice(["contract", "rerun-0.33"]),
-    help="The rules for rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
+    help="Query semantics. Default: CHUNKMILL_CATALOG_SEMANTICS, or contract.",
 )
 @click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
 @EXECUTOR

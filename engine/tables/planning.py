@@ -404,7 +404,8 @@ def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, 
     message = f"{name!r} needs {' and '.join(short)}"
     if _asked(strict, _STRICT, default=False):
         raise ResourcesUnavailableError(
-            message, hint=f"Give the session more, reduce the function's resources, or only warn: {_STRICT}=0."
+            message,
+            hint=f"Give the session more resources, let the function request fewer, or set {_STRICT}=0 to only warn.",
         )
     warnings.warn(f"{message}; it runs anyway", UserWarning, stacklevel=4)
 

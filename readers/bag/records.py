@@ -180,7 +180,7 @@ def chunk_head(record: BagRecord, *, path: str) -> ChunkHead:
             f"a chunk has the unknown compression {compression.decode(errors='backslashreplace')!r}",
             path=path,
             offset=record.offset,
-            hint="Bags support bz2, lz4 and no compression. Rewrite the bag, unless this name itself is damaged.",
+            hint="A bag is uncompressed, or uses bz2 or lz4. Rewrite the bag, unless only this name is damaged.",
         )
     size = number(record, b"size", path=path)
     return ChunkHead(0, 0, size, 0, COMPRESSIONS[compression], record.size, record.data_at - record.offset)

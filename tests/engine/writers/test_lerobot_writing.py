@@ -261,7 +261,7 @@ def test_a_specification_that_cannot_be(path: str, value: Any, message: str) -> 
         ),
         ("features/observation.state/component", "Nope", r"there is no Nope at /arm"),
         ("timeline", "log", r"there is no 'log'; /arm has time"),
-        ("features/observation.state/names", ["a"], "names: there are 1 for 2 numbers"),
+        ("features/observation.state/names", ["a"], "names: there are 1 names for 2 numbers"),
         ("features/observation.state", {"entity": "/arm", "shape": [3]}, "values have 2 numbers, not 3"),
         ("features/observation.state/dtype", "int32", "a value does not fit int32"),
     ],

@@ -325,7 +325,7 @@ class TestUnfinished:
     def test_compressed(self, tmp_path: Path, compression: str) -> None:
         data, begin = self.killed(compression, 0)
         path = save(tmp_path / "x.bag.active", data)
-        with pytest.raises(ReadError, match="recorder was stopped inside this chunk") as caught:
+        with pytest.raises(ReadError, match="recorder was stopped while it wrote this chunk") as caught:
             read(path)
         assert caught.value.offset == begin
         with pytest.warns(ReadWarning, match="recovered 60 messages"):
