@@ -355,10 +355,7 @@ _SHOWN: Final = 20
 @_LAKE
 @click.argument("statement")
 @click.option(
-    "--limit",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Maximum number of rows. Default: 20, or all with -o or --json.",
+    "--limit", type=click.IntRange(0), metavar="N", help="Maximum rows. Default: 20, or all with -o or --json."
 )
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
@@ -440,7 +437,7 @@ def _failing() -> Iterator[None]:
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
 @click.option("--executor", type=EXECUTORS, help="Where to read. Default: wherever it is quicker.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the events as OUT.parquet or OUT.arrow.")
-@click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE; created if missing.")
+@click.option("--into-table", metavar="NAME", help="Append the events to this table of LAKE; create it if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @DEBUG
 @QUIET

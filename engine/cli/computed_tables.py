@@ -74,7 +74,7 @@ def label(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Append a label for each SEGMENT to TABLE of LAKE; created if missing.
+    """Append a label for each SEGMENT to TABLE of LAKE; create TABLE if missing.
 
     If one person labels the same part again, the last label counts. Concurrent writers lose no labels.
     """

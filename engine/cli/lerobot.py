@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="SPEC.yaml")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @output_option("-o", "--output", writes=(), metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
-@click.option("--append", is_flag=True, help="Add to an existing dataset, without the recordings that it already has.")
+@click.option("--append", is_flag=True, help="Add to an existing dataset; skip recordings that it has.")
 @click.option("--push", metavar="HUB_ID", help="Then upload the dataset to the Hugging Face Hub, as owner/name.")
 @click.option(
     "--draft",

@@ -124,7 +124,7 @@ def serve() -> None:
     type=click.IntRange(min=1),
     default=512,
     show_default=True,
-    help="Maximum number of running and waiting calls; more are refused.",
+    help="Maximum running and waiting calls; more are refused.",
 )
 @click.option(
     "--watchers",
@@ -482,7 +482,7 @@ def mcp(lake: str, max_rows: int, max_bytes: str, max_seconds: int, max_memory: 
     """Serve tools that read LAKE to an agent, by the Model Context Protocol; needs the extra 'mcp'.
 
     An agent's program starts this command and talks to its standard input and output. The tools list, describe, query,
-    find and plot. They write nothing, and they cannot name anything outside LAKE.
+    find and plot. They only read, and only the entries of LAKE.
     """
     with reported(debug=debug):
         from ..agents import CallLimits, lake_server

@@ -181,7 +181,7 @@ def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str 
     """Warn if a condition leaves values of another function in place."""
     if where is not None and selection.udf_mismatch:
         warnings.warn(
-            f"{target.name!r} has values of another function; only rows where {where} are computed again",
+            f"{target.name!r} has values computed by another function; only rows where {where} are computed again",
             UserWarning,
             stacklevel=4,
         )

@@ -255,7 +255,7 @@ def check_version(file: BagFile) -> None:
             hint="Only version 2.0 is supported. Rewrite it with ROS 1: rosbag filter old.bag new.bag True",
         )
     raise ReadError(
-        "the file does not begin as a bag does", path=file.path, offset=0, hint="Check that it is a bag of ROS 1."
+        "the file does not begin like a bag", path=file.path, offset=0, hint="Check that it is a bag of ROS 1."
     )
 
 

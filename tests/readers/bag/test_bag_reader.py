@@ -349,7 +349,7 @@ class TestRefused:
             (right.replace(b"\n", b"\r\n"), ReadError, "line endings"),
             (b"", ReadError, "ends after 0 bytes"),
             (b"#ROS", ReadError, "ends after 4 bytes"),
-            (b"SQLite format 3\0", ReadError, "does not begin as a bag does"),
+            (b"SQLite format 3\0", ReadError, "does not begin like a bag"),
             (right.replace(b"compression=none", b"compression=zstd"), UnsupportedError, "unknown compression 'zstd'"),
         ):
             for recover in (False, True):
