@@ -237,15 +237,13 @@ def _table_line(verification: TableVerification) -> str:
     >>> _table_line(TableVerification(9, 4, 9, version=3))
     '4 rows of version 3; 9 files, all digests match'
     >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
-    '4 rows of version 3; 3 files match their digests, 2 have none (written by another or a killed program)'
+    '4 rows of version 3; 3 files match their digests, 2 have none (of another program or a killed one)'
     """
     read = f"{counted(verification.rows, 'row')} of version {verification.version}"
     digests, others = verification.digests or 0, len(verification.undigested)
     if not others:
         return f"{read}; {counted(digests, 'file')}, all digests match"
-    return (
-        f"{read}; {digests:,} files match their digests, {others:,} have none (written by another or a killed program)"
-    )
+    return f"{read}; {digests:,} files match their digests, {others:,} have none (of another program or a killed one)"
 
 
 def _line(verification: Verification) -> str:

@@ -211,7 +211,7 @@ class FrameTree:
         some = sorted(names) or sorted(self.parents)
         entities = ", ".join(transform.entities)
         if not some:
-            return f"There are no transforms at {entities}; set other ones by `entities` of the transform."
+            return f"There are no transforms at {entities}; name other entities by `entities` of the transform."
         return f"Frames at {entities} are {_shown(some)}."
 
     def _wrong(self, key: str, reason: str, hint: str) -> UsageError:

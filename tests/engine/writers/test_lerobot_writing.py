@@ -238,7 +238,7 @@ def test_images_of_two_sizes(tmp_path: Path) -> None:
         ("features/observation.state/rule", "next", r"features\.observation\.state\.rule: 'next' is not one of latest"),
         ("features/observation.state/tolerance", -1, r"tolerance: it cannot be negative"),
         ("features/observation.state/shape", [0], r"shape: \[0\] is not a list of numbers above zero"),
-        ("features/observation.state/names", [1], "names: a name is a text"),
+        ("features/observation.state/names", [1], "names: a name must be text"),
         ("features/observation.images.top/rule", "linear", "linear interpolates values"),
         ("features/timestamp", {"entity": "/x"}, "the name of a standard column"),
         ("episodes", "season", r"episodes\.by: 'season' is not one of"),
