@@ -344,7 +344,7 @@ class CatalogClient:
         """The table of this name, or of this id. Raises the errors of :meth:`get_dataset`."""
         _, row = self._named(name, id, "table", (EntryKind.TABLE,))
         if row.kind is not EntryKind.TABLE:
-            raise NotFoundError(f"table with entry ID '{row.id}' not found", hint=f"'{row.name}' is no table.")
+            raise NotFoundError(f"table with entry ID '{row.id}' not found", hint=f"'{row.name}' is not a table.")
         return self._table_of(row)
 
     def _named(

@@ -256,7 +256,7 @@ class _Copy:
                 raise ReadError(
                     f"version {newest.number} of {row.name!r} needs a file that is gone",
                     path=f"{folder.path}/{kind}/{min(missing)}",
-                    hint="Run it again: a vacuum may have removed it meanwhile.",
+                    hint="Copy again: a vacuum may have removed the file meanwhile.",
                     transient=True,
                 )
         content = [file for kind in ("shards", "manifests", "schemas", "tables") for file in placed[kind]]
@@ -323,7 +323,7 @@ class _Copy:
             raise ReadError(
                 "a file was removed before it was copied",
                 path=str(self._source / file.path),
-                hint="Run it again: it copies the newest version, which does not need the file.",
+                hint="Copy again: the newest version does not need the file.",
                 transient=True,
             ) from error
         reach("copy.file", self._target / file.path if isinstance(self._target, Path) else None)
@@ -331,7 +331,7 @@ class _Copy:
             raise WriteError(
                 "the copy is not equal to the file: its digest differs",
                 path=str(self._target / file.path),
-                hint="Check the disks, and run it again: it copies the file again.",
+                hint="Check the disks, and copy again: this replaces the file.",
             )
         with self._turn:
             self._copied, self._bytes = self._copied + 1, self._bytes + file.size
@@ -349,7 +349,9 @@ class _Copy:
             self._files.delete(old for old in self._files.all_numbers() if old < number)
         elif dict(self._files.read(number)) != {**data, "number": number}:
             raise AlreadyExistsError(
-                f"the copy has another version {number} of the catalog", path=str(self._target), hint=_HINT
+                f"version {number} of the copy differs from version {number} of the catalog",
+                path=str(self._target),
+                hint=_HINT,
             )
 
     def _tidy(self, wanted: Mapping[str, Any], present_sizes: Mapping[str, int], places: Iterable[str]) -> int:

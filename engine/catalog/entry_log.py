@@ -135,7 +135,7 @@ class CatalogVersion:
         """The dataset of an id. Raises ``NotFoundError``, also for an entry of another kind."""
         row = self.row(id)
         if row.kind not in DATASET_KINDS:
-            raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is no dataset.")
+            raise NotFoundError(f"Entry id '{row.id}' not found", hint=f"'{row.name}' is not a dataset.")
         return row
 
     def named(self, name: str) -> EntryRow | None:
@@ -330,7 +330,7 @@ class EntryLog:
             raise SourceMissingError(
                 "the dataset was deleted, and its data is being removed",
                 path=self.folder.place(late.place),
-                hint="A deleted dataset can be added again for a week.",
+                hint="A dataset can be added again within a week of its deletion.",
             )
         left = [gone for gone in removed if gone.id not in clear and gone.place not in used]
         return tuple([replace(gone, removed_ns=GOING) if gone.id in going else gone for gone in left])

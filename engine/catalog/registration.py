@@ -119,7 +119,7 @@ class Outcomes:
     def _wait(self, ready: Callable[[], bool], until: float | None) -> None:
         if not self._changed.wait_for(ready, None if until is None else max(until - time.monotonic(), 0.0)):
             raise TimeoutError(
-                f"{self._left} of {len(self.requests)} files were not registered in time; the rest continues"
+                f"{self._left} of {len(self.requests)} files were not registered in time; their registration continues"
             )
 
 

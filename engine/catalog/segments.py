@@ -527,7 +527,9 @@ class SegmentProperties:
             number, versions = self._deleted()
             self._note(versions)
             if not files.commit(number + 1, {"versions": {}, "first": number + 1}):
-                raise WriteError("other processes delete properties", path=str(self._folder.location), transient=True)
+                raise WriteError(
+                    "other processes keep deleting properties", path=str(self._folder.location), transient=True
+                )
         newest = files.newest()
         old = [entry for entry in files.folder.entries() if entry.name != name_of(newest)]
         with writing(str(self._folder.location)):

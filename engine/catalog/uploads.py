@@ -50,7 +50,7 @@ class Uploads:
         if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key) or max(map(len, names)) > _LONGEST_NAME:
             raise UsageError(
                 f"{key[:100]!r} is not a key of an upload",
-                hint="Keys are relative paths of letters, digits and -_.+=@, and no name in them begins with a dot.",
+                hint="Keys are relative paths of letters, digits and -_.+=@, whose parts do not begin with a dot.",
             )
         return self.folder.joinpath(*names)
 
@@ -256,7 +256,7 @@ class UploadParts:
                 raise UsageError(f"part {number} was not uploaded, or has another etag")
         total = sum(part.stat().st_size for part in parts)
         if size is not None and total != size:
-            raise UsageError(f"the parts have {total} bytes, and not {size}")
+            raise UsageError(f"the parts have {total} bytes, not {size}")
         if total > most:
             raise UsageError(f"the parts have {total} bytes, more than the limit of {most} for an upload")
         new = self._uploads.begin(key, total)

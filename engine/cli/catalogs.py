@@ -263,7 +263,7 @@ add_version_commands(
 @click.option(
     "--prefix", "prefixes", multiple=True, metavar="URL", help="Register all recordings below this prefix; repeatable."
 )
-@click.option("--layer", metavar="NAME", help="The layer that each recording becomes. Default: base.")
+@click.option("--layer", metavar="NAME", help="Layer to register each recording as. Default: base.")
 @click.option(
     "--on-duplicate",
     type=click.Choice(["replace", "skip", "error"]),
@@ -275,7 +275,7 @@ add_version_commands(
 @click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
 @click.option("--times", is_flag=True, help="Read each chunk, and store its times, which speeds up queries.")
 @click.option(
-    "--executor", type=EXECUTORS, help="Where files are read and copied. Default: spark, or inline for few footers."
+    "--executor", type=EXECUTORS, help="Where files are read and copied. Default: inline for few footers, else spark."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG
@@ -354,7 +354,9 @@ _SHOWN: Final = 20
 @click.command(cls=WritingCommand)
 @_LAKE
 @click.argument("statement")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20 if shown.")
+@click.option(
+    "--limit", type=click.IntRange(0), metavar="N", help="Maximum rows. Default: 20, or all with -o or --json."
+)
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the rows as OUT.parquet or OUT.arrow.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @DEBUG
@@ -435,7 +437,7 @@ def _failing() -> Iterator[None]:
 @click.option("--segments", multiple=True, metavar="ID", help="Only these segments; repeatable.")
 @click.option("--executor", type=EXECUTORS, help="Where to read. Default: wherever it is quicker.")
 @output_option("-o", "--output", writes=ROWS, metavar="OUT", help="Write the events as OUT.parquet or OUT.arrow.")
-@click.option("--into-table", metavar="NAME", help="Append the events to a table of LAKE; created if missing.")
+@click.option("--into-table", metavar="NAME", help="Append the events to this table of LAKE; create it if missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @DEBUG
 @QUIET
@@ -652,7 +654,7 @@ def home_at(store: str, dataset: str | None) -> Location:
         raise SourceMissingError(
             f"dataset {dataset!r} is empty",
             path=store,
-            hint="`chunkmill register` and `chunkmill ingest --into` bring recordings into it.",
+            hint="`chunkmill register` and `chunkmill ingest --into` add recordings to it.",
         ) from None
 
 

@@ -59,7 +59,7 @@ def verify_all(arguments: Iterable[str], *, as_json: bool, quiet: bool, debug: b
         for fault in verification.faults:
             show(fault, debug=debug, path=path)
         if verification.more_faults:
-            complain(f"{path}: and {verification.more_faults:,} more")
+            complain(f"{path}: and {verification.more_faults:,} more faults")
         if verification.faults:
             codes.append(FAILED)
         elif not quiet and not as_json:
@@ -237,15 +237,13 @@ def _table_line(verification: TableVerification) -> str:
     >>> _table_line(TableVerification(9, 4, 9, version=3))
     '4 rows of version 3; 9 files, all digests match'
     >>> _table_line(TableVerification(5, 4, 3, version=3, undigested=("_versions/1.manifest", "data/a.lance")))
-    '4 rows of version 3; 3 files match their digests, 2 have none (written by another or a killed program)'
+    '4 rows of version 3; 3 files match their digests, 2 have none (of another program or a killed one)'
     """
     read = f"{counted(verification.rows, 'row')} of version {verification.version}"
     digests, others = verification.digests or 0, len(verification.undigested)
     if not others:
         return f"{read}; {counted(digests, 'file')}, all digests match"
-    return (
-        f"{read}; {digests:,} files match their digests, {others:,} have none (written by another or a killed program)"
-    )
+    return f"{read}; {digests:,} files match their digests, {others:,} have none (of another program or a killed one)"
 
 
 def _line(verification: Verification) -> str:
@@ -285,7 +283,7 @@ def check_pipeline(location: str, argument: str | None, svg: str | None) -> None
     click.echo(f"{pipeline} can be run")
     click.echo(text)
     if source not in nodes_of(sink):
-        complain(f"{pipeline}: the stream it returns does not use the stream it was given", kind="warning")
+        complain(f"{pipeline}: the returned stream does not use the given stream", kind="warning")
 
 
 def _first_recording(argument: str) -> LazyChunkStream:

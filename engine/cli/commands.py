@@ -456,7 +456,7 @@ def retry(
 def drop(store: str, paths: tuple[str, ...], dataset: str | None, as_json: bool, debug: bool, everything: bool) -> None:
     """Remove files from quarantine: those at PATH, or all with --all.
 
-    The files are not deleted. They are not retried until their content changes.
+    The files are not deleted. They are retried only if their content changes.
     """
     with reported(debug=debug):
         from .ingest import drop_quarantined

@@ -57,7 +57,9 @@ _WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, 
 @click.option(
     "--end", callback=parse_tick, metavar="TIME", help="End of the labelled part. Default: the end of the segment."
 )
-@click.option("--index", metavar="NAME", help="The timeline of --start and --end. Default: any, if all have one type.")
+@click.option(
+    "--index", metavar="NAME", help="The timeline of --start and --end. Default: any, if all have the same type."
+)
 @click.option("--who", metavar="NAME", help="The name of the labeller. Default: the user of this process.")
 @click.option("--dataset", metavar="NAME", help="The dataset of the segments. Default: the only one.")
 @DEBUG
@@ -72,7 +74,7 @@ def label(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Append a label for each SEGMENT to TABLE of LAKE; created if missing.
+    """Append a label for each SEGMENT to TABLE of LAKE; create TABLE if missing.
 
     If one person labels the same part again, the last label counts. Concurrent writers lose no labels.
     """

@@ -381,7 +381,7 @@ def check_formats(jobs: Sequence[ConversionJob], options: ConvertOptions) -> Non
                 raise UsageError(
                     f"{flags} {purpose}, but this input has another format",
                     path=str(job.source),
-                    hint="Convert the others separately; --content selects entities of any format.",
+                    hint="Convert inputs of other formats separately, or select their entities by --content.",
                 )
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="SPEC.yaml")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @output_option("-o", "--output", writes=(), metavar="FOLDER", help="The folder of the dataset, which is new or empty.")
-@click.option("--append", is_flag=True, help="Add to the dataset; recordings that it has are left out.")
+@click.option("--append", is_flag=True, help="Add to an existing dataset; skip recordings that it has.")
 @click.option("--push", metavar="HUB_ID", help="Then upload the dataset to the Hugging Face Hub, as owner/name.")
 @click.option(
     "--draft",
     is_flag=True,
-    help="Instead, print a specification for the first INPUT as JSON, which is also YAML; SPEC is then the rate.",
+    help="Instead, print a JSON specification (valid YAML) for the first INPUT; SPEC is then the frame rate.",
 )
 @CONTENT
 @EXECUTOR

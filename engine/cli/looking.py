@@ -353,19 +353,19 @@ def _ticks(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--fill", is_flag=True, help="Fill missing values with the latest earlier value.")
 @click.option("--where", multiple=True, metavar="SQL", help="Only rows that match a condition on columns; repeatable.")
 @click.option("--columns", multiple=True, metavar="NAME,...", callback=_listed, help="Only these columns of values.")
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum number of rows. Default: 20 if shown.")
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="Maximum rows. Default: 20, or all with -o.")
 @output_option(
     "-o",
     "--output",
     writes=ROWS,
     metavar="OUT",
-    help="Write a file OUT.parquet or OUT.arrow; a folder for many segments. Times are in nanoseconds; Spark reads "
+    help="Write OUT.parquet or OUT.arrow, or a folder for many segments. Times are in nanoseconds; Spark reads "
     "them only as numbers, with spark.sql.legacy.parquet.nanosAsLong.",
 )
 @click.option(
     "--semantics",
     type=click.Choice(["contract", "rerun-0.33"]),
-    help="The rules for rows. Default: contract, or CHUNKMILL_CATALOG_SEMANTICS.",
+    help="Query semantics. Default: CHUNKMILL_CATALOG_SEMANTICS, or contract.",
 )
 @click.option("--explain", is_flag=True, help="Show which segments, chunks and bytes would be read.")
 @EXECUTOR

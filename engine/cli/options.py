@@ -232,7 +232,7 @@ MCAP = together(
     click.option(
         "--compression",
         type=click.Choice(["zstd", "lz4", "none"]),
-        help="MCAP output: compression of chunks. Default: zstd; whole chunks keep theirs.",
+        help="MCAP output: compression of chunks. Default: zstd; chunks copied whole keep theirs.",
     ),
 )
 RECORDING_ID = click.option(

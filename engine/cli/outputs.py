@@ -67,7 +67,9 @@ class OutputOption(click.Option):
 
     def _check_suffix(self, place: Location, output: str) -> None:
         if isinstance(place, ObjectUrl) and self.writes != RECORDINGS:
-            raise UsageError("this is written to local files only", path=output, hint="Write it here, then upload it.")
+            raise UsageError(
+                "this output is written to local files only", path=output, hint="Write a local file, then upload it."
+            )
         suffix = place.suffix.lower()
         if suffix in self.writes or (not suffix and self.writes == RECORDINGS):
             return
@@ -134,7 +136,9 @@ REPORT: Final = output_option(
 def _local_folder(place: Location, output: str) -> Location:
     """The place of a folder that a command makes, or adds to."""
     if isinstance(place, ObjectUrl):
-        raise UsageError("this is written to a local folder only", path=output, hint="Write it here, then upload it.")
+        raise UsageError(
+            "this output is written to a local folder only", path=output, hint="Write a local folder, then upload it."
+        )
     if os.path.lexists(place) and not place.is_dir():
         raise UsageError("this is not a folder, and is never replaced", path=output, hint="Name a folder.")
     return place
@@ -177,9 +181,9 @@ def format_in_folder(output: str, to: str | None) -> str | None:
         return None
     if suffix in RECORDINGS:
         raise UsageError(
-            f"--to {to} contradicts the output's name, which is that of an {own.upper()}",
+            f"--to {to} contradicts the output's name, which has the suffix of an {own.upper()}",
             path=output,
-            hint="Leave out --to: the suffix of a file is its format. To write a folder, end its name with '/'.",
+            hint="Leave out --to: the suffix of a file sets its format. To write a folder, end its name with '/'.",
         )
     return to
 

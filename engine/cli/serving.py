@@ -55,7 +55,7 @@ _TOKENS = click.option(
     "--token-folder",
     type=click.Path(file_okay=False, path_type=Path),
     envvar="CHUNKMILL_SERVE_TOKEN_FOLDER",
-    help="The records of tokens that were made, or revoked. Default: .serve/tokens in LAKE, or beside the secret.",
+    help="Records of created and revoked tokens. Default: .serve/tokens in LAKE; for a bucket, beside the secret.",
 )
 
 
@@ -85,7 +85,7 @@ def serve() -> None:
 
 @serve.command(_DEFAULT)
 @_LAKE
-@click.option("--create", is_flag=True, help="Also serve a LAKE that does not exist yet; its first entry creates it.")
+@click.option("--create", is_flag=True, help="Also serve a LAKE that does not exist yet; the first entry creates it.")
 @click.option("--port", type=click.IntRange(0, 65535), default=51234, show_default=True, help="0: any free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--insecure", is_flag=True, help="Require no tokens, even if other machines can call.")
@@ -96,12 +96,14 @@ def serve() -> None:
     "--oidc",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also accept tokens of an OpenID Connect issuer, set in this TOML file; needs the extra 'oidc'.",
+    help="Also accept tokens of the OpenID Connect issuer in this TOML file; needs the extra 'oidc'.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every call that writes.")
-@click.option("--allow", multiple=True, metavar="FOLDER", help="Let clients register all below a folder or URL.")
+@click.option("--allow", multiple=True, metavar="FOLDER", help="Let clients register files below this folder or URL.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A certificate, in PEM.")
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key, in PEM.")
+@click.option(
+    "--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The certificate's key, in PEM."
+)
 @click.option(
     "--request-memory",
     metavar="SIZE",
@@ -122,7 +124,7 @@ def serve() -> None:
     type=click.IntRange(min=1),
     default=512,
     show_default=True,
-    help="The calls that run or wait at once; more are refused.",
+    help="Maximum running and waiting calls; more are refused.",
 )
 @click.option(
     "--watchers",
@@ -192,7 +194,7 @@ def start_server(lake: str, debug: bool, **given: Any) -> None:
 @click.option(
     "--can",
     type=click.Choice(["read", "write"]),
-    help="Access to all datasets and tables. Default: read, if none is named.",
+    help="Access to all datasets and tables. Default: read, unless some are named.",
 )
 @click.option("--read", "readable", multiple=True, metavar="NAME", help="Allow reading this dataset or table.")
 @click.option(
@@ -480,7 +482,7 @@ def mcp(lake: str, max_rows: int, max_bytes: str, max_seconds: int, max_memory: 
     """Serve tools that read LAKE to an agent, by the Model Context Protocol; needs the extra 'mcp'.
 
     An agent's program starts this command and talks to its standard input and output. The tools list, describe, query,
-    find and plot. They write nothing, and they cannot name anything outside LAKE.
+    find and plot. They only read, and only the entries of LAKE.
     """
     with reported(debug=debug):
         from ..agents import CallLimits, lake_server

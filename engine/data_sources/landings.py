@@ -155,7 +155,7 @@ class LandingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._watch.log is not None and self._of(self._name).log.merged:
             raise UsageError(
-                "the first entries of this landing log are removed: it belongs to another query with a checkpoint",
+                "the first entries of this landing log were removed: it belongs to a query with a checkpoint",
                 path=self._watch.log,
                 hint="Start with that checkpoint (checkpointLocation), or give another folder as the option 'log'.",
             )

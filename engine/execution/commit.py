@@ -390,7 +390,7 @@ class Extent:
         assert out.handle is not None
         if not self.chunks.copy(out.handle, out.position, store, destination=destination):
             raise ReadError(
-                "messages of this file moved while the run read it",
+                "messages of this file moved while it was read",
                 path=self.chunks.path,
                 hint="Another program is writing to the file; run again when it has finished.",
             )

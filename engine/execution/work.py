@@ -492,7 +492,8 @@ def _header(row: Mapping[str, Any]) -> ChunkHeader | None:
 def _changed(row: Mapping[str, Any]) -> UsageError:
     return UsageError(
         f"the columns that describe chunk {row['chunk_id']} were changed",
-        hint="Change chunks with the methods of the stream; or drop the column 'types', so that chunks are read.",
+        hint="Change chunks with the methods of the stream; or drop the column 'types', so that the chunks "
+        "themselves are read.",
     )
 
 

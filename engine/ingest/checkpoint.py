@@ -58,7 +58,7 @@ class Checkpoint:
             if not _QUERY_ID.fullmatch(identity.query_id):  # it names a file of the store
                 raise ValueError(f"{identity.query_id!r} is not the id of a query")
             if not isinstance(identity.source, str) or not isinstance(identity.created, int | float):
-                raise TypeError("it names no landing folder or no start time")
+                raise TypeError("it lacks a landing folder or a start time")
             return identity
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ReadError(

@@ -294,7 +294,7 @@ def _places(
         raise UsageError(
             "a store in an object store needs a local checkpoint",
             path=str(home),
-            hint="Give a local folder (--checkpoint, checkpoint=…). Without it nothing is lost: the store has the "
+            hint="Give a local folder (--checkpoint, checkpoint=…). Losing it loses no data: the store has the "
             "finished batches.",
         )
     return _Places(

@@ -84,8 +84,8 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise ReadError(
                     f"the checkpoint is damaged: Spark was given entry {begun} of a landing log that ends at {newest}",
                     path=self._path,
-                    hint="Restore both from one copy; or remove the whole checkpoint and start again: files whose "
-                    "content is in the store are not ingested twice.",
+                    hint="Restore checkpoint and log from one copy; or remove the whole checkpoint and start again: "
+                    "files whose content is in the store are not ingested twice.",
                 )
             return _offset(max(begun, min(begun + 1, end)))
 

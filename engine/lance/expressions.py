@@ -67,7 +67,7 @@ class translate_sql_errors:  # noqa: N801 (reads as a call: `with translate_sql_
                 name, said = token[1], token[0]
                 if said in (";", "--", "/*"):
                     raise UsageError(
-                        f"{self._named([expression])}: it continues after {said!r}",
+                        f"{self._named([expression])}: it contains {said!r}",
                         hint="Write a single SQL expression, without comments.",
                     )
                 if name is not None and name in self._source.schema.names:

@@ -134,7 +134,7 @@ class Gate:
         for base in dataset.base_paths().values():
             folder = _place_of(base.path)
             if folder is None or not self._is_allowed(folder, own):
-                raise _refusal(place, name, "its manifest names a folder outside it", base.path)
+                raise _refusal(place, name, "its manifest names a folder outside the table", base.path)
         if isinstance(place, Path):
             self._check_links(place, name, real, own, int(dataset.version))
 
@@ -143,7 +143,7 @@ class Gate:
         for fragment in fragments:
             for file in fragment.files:
                 if not _is_name(file._path):  # noqa: SLF001 (``path`` creates an object per file, 40 times as slow)
-                    raise _refusal(place, name, "its manifest names a file outside it", file._path)  # noqa: SLF001
+                    raise _refusal(place, name, "its manifest names a file outside the table", file._path)  # noqa: SLF001
 
     def check_blobs(
         self, place: Location, name: str, dataset: Any, columns: Sequence[str], fragments: Sequence[int] | None = None
@@ -223,7 +223,7 @@ class Gate:
         for link in (*entry.links, *filter(os.path.islink, manifests)):
             real = os.path.realpath(link)
             if not self._is_allowed(real, own):
-                raise _refusal(place, name, "a link in its folder leads out of it", os.path.relpath(link, root))
+                raise _refusal(place, name, "a link in its folder leads out of the folder", os.path.relpath(link, root))
 
 
 def outer_columns(schema: pa.Schema) -> list[str]:

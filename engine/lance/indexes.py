@@ -269,7 +269,7 @@ def _has_index(dataset: Any) -> bool:
 
 def _disturbed(place: str) -> WriteError:
     return WriteError(
-        "another process writes this search index",
+        "another process is writing this search index",
         path=place,
         hint="Run it again when the other process has finished.",
         transient=True,

@@ -205,7 +205,7 @@ class FixedTable(LancePlace):
         with self.reading():
             dataset = self.dataset()
         if not set(self.schema) <= set(dataset.schema):
-            raise self._damaged(ValueError("it has other columns"))
+            raise self._damaged(ValueError("its columns or their types differ from the expected ones"))
         return dataset
 
     def rows(self, dataset: Any, columns: Collection[str] | None = None) -> pa.Table:

@@ -150,7 +150,7 @@ def survey(chunks: Sequence[Chunk], timeline: str, detector: IsKeyframe) -> list
         if own_shape != shape or any(datatypes.setdefault(name, kind) != kind for name, kind in names.items()):
             raise LeftAloneError("its chunks differ in timelines or datatypes")
         if len(names) < len(data.components):
-            raise LeftAloneError("two columns claim one component")
+            raise LeftAloneError("two columns are of the same component")
         out.append(_survey_one(data, timeline, detector))
     return out
 

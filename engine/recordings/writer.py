@@ -309,7 +309,7 @@ class StoreWriter:
 
     def _publish(self, change: _Change, commit: Commit) -> RecordingsVersion | None:
         if self._is_behind:
-            raise WriteError("a commit failed, and the store was not read since", path=str(self.folder.path))
+            raise WriteError("a commit failed, and the store has not been read since", path=str(self.folder.path))
         if self._files is None:
             return self.with_files(lambda files: self._publish_with(files, change, commit))
         return self._publish_with(self._files, change, commit)

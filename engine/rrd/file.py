@@ -226,7 +226,7 @@ class RrdFile:
                         yield message, self._decoded(message)
         for owner, count in unknown.items():
             if count:
-                self._warn(f"{count} chunks of {owner.text}, which the file does not announce, are skipped")
+                self._warn(f"skipped {count} chunks of {owner.text}: the file does not announce this store")
 
     def _unlisted(self, store: StoreEntry) -> list[Message]:
         """The chunks of ``store`` that the footer does not list."""

@@ -596,7 +596,7 @@ class PieceStatistics:
             raise ValueError(f"its cells have {len(cells):,} bytes instead of {offset:,}")
         zones = np.concatenate([self._fields["member_zone"], self._fields["zone"]])
         if len(zones) and zones.max() >= counts["member"]:
-            raise ValueError("a cell has a zone without a chunk")
+            raise ValueError("a cell refers to a chunk that does not exist")
 
     @property
     def leaves(self) -> list[tuple[str, str]]:

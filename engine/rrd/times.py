@@ -363,7 +363,9 @@ class Times:
 
     def unlike(self, data: ChunkData) -> ReadError:
         """Return the error for a chunk with other times than stored."""
-        return _unreadable(self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has other times"))
+        return _unreadable(
+            self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has other times than stored")
+        )
 
     def check(self) -> None:
         """Read and decode all pieces. Raises ``ReadError`` for a damaged one."""

@@ -238,7 +238,7 @@ class _Verifying:
     def _expect_announced(self, store: StoreEntry, offset: int | None) -> None:
         if store not in self._announced and store not in self._unannounced:
             self._unannounced.add(store)
-            self._wrong(offset, f"the file has chunks of {store.text}, but does not announce it")
+            self._wrong(offset, f"the file has chunks of {store.text}, but does not announce this store")
 
     def _wrong(self, offset: int | None, what: str) -> None:
         self._findings.fault(self._error(offset, what))

@@ -222,7 +222,9 @@ class RrdWriter:
             return
         if not store.application_id:
             raise WriteError(
-                "the application id must not be empty", path=self.path, hint="Rerun refuses to open such a recording."
+                "the application id must not be empty",
+                path=self.path,
+                hint="Rerun cannot open a recording without one.",
             )
         message = SetStoreInfo(row_id=tuid_message(mint()))
         message.info.store_id.CopyFrom(store.to_message())

@@ -122,7 +122,9 @@ def _status(error: BaseException) -> int | None:
 def _reason(error: BaseException) -> _Reason:
     name, code, status = type(error).__name__, _code(error), _status(error)
     if isinstance(error, ObjectChangedError) or name == "PreconditionError" or code == "PreconditionFailed":
-        return _Reason("the object was changed while it was read", "Another program writes to it; run it again.")
+        return _Reason(
+            "the object was changed while it was read", "Another program is writing to the object; try again."
+        )
     if code in _NO_BUCKET:
         return _Reason("there is no such bucket", "Check the bucket's name, and the endpoint.")
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403):

@@ -242,7 +242,7 @@ class HttpBucket(Bucket):
             "the object was changed while it was read",
             path=str(self._url(key)),
             offset=offset,
-            hint="Another program writes to it; run it again.",
+            hint="Another program is writing to the object; try again.",
         )
 
     def _copied(self, key: str, version: str | None) -> _Copy:
@@ -419,7 +419,7 @@ def _redirected(address: str, location: str, shown: str) -> str:
         raise ReadError(
             f"a redirect from HTTPS to an unencrypted connection, {_origin(target)}",
             path=shown,
-            hint="To allow this, give that address itself.",
+            hint="To read it unencrypted, give the http:// address itself.",
         )
     return target.partition("#")[0]
 

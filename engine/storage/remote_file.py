@@ -91,7 +91,7 @@ class RemoteFile(io.RawIOBase):
                 "not "
                 f"{version}",
                 path=self.name,
-                hint="Another program writes to it; run it again, or register it again.",
+                hint="Another program is writing to the object; try again, or register it again.",
             )
         self.version = info.version
         return info.size

@@ -97,7 +97,7 @@ def altered(
             of_lance.append({"name" if key == "rename" else key: value for key, value in alteration.items()})
             continue
         if unknown := alteration.keys() - {"path", "input_columns", *_FUNCTION_KEYS}:
-            raise UsageError(f"udf= changes a column alone, without {', '.join(sorted(unknown))}")
+            raise UsageError(f"udf= cannot be combined with {', '.join(sorted(unknown))}")
         _alter_function(
             table, schema.field(path), given[0], alteration.get("input_columns"), schema, (sources or {}).get(path)
         )

@@ -272,7 +272,7 @@ class FragmentCheckpoints:
             if span != _span_of(name) or (piece.offsets[1:] <= piece.offsets[:-1]).any():
                 raise ValueError("its rows differ from those in its name")
             if self._schema is not None and piece.values.schema != self._schema:
-                raise ValueError("it has other columns")
+                raise ValueError("its columns or their types differ from the expected ones")
         except (KeyError, IndexError, TypeError, OSError, ValueError, pa.ArrowException) as error:
             self._damaged(name, error)
             return None

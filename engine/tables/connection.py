@@ -212,7 +212,9 @@ class TableConnection:
         return folder.endswith(SUFFIX) and bool(LanceTable(self._location / folder, folder).versions())
 
     def _taken(self, name: str) -> AlreadyExistsError:
-        return AlreadyExistsError(f"there is a table {name!r}", path=self.uri, hint="Drop it, or choose another name.")
+        return AlreadyExistsError(
+            f"the table {name!r} already exists", path=self.uri, hint="Drop it, or choose another name."
+        )
 
 
 class AsyncTableConnection:

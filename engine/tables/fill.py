@@ -201,7 +201,7 @@ class FragmentWork:
             raise failure_from_dict(min(wrong, key=lambda note: note.task).data["failure"])
         raise_failure(ran.notes)
         if any(note.kind == "ended" for note in ran.notes):
-            raise SessionError("workers died in the stage; retries of their tasks found that", transient=True)
+            raise SessionError("workers died in the stage, as retries of their tasks report", transient=True)
         ran.outcomes()  # raises unless each has reported its end
         reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
@@ -468,7 +468,7 @@ class BackfillRun:
                 raise WriteError(
                     f"{target.name!r} or its inputs were replaced while they were computed",
                     path=self.table.place,
-                    hint="Nothing of these was committed; run the backfill again.",
+                    hint="None of these values were committed; run the backfill again.",
                 )
             now = newest.by_id
             had = self._own(files, _having(newest, target, files))

@@ -181,7 +181,7 @@ def warn_of_mismatch(selection: RowSelection, target: FilledColumns, where: str 
     """Warn if a condition leaves values of another function in place."""
     if where is not None and selection.udf_mismatch:
         warnings.warn(
-            f"{target.name!r} has values of another function; only rows where {where} are computed again",
+            f"{target.name!r} has values computed by another function; only rows where {where} are computed again",
             UserWarning,
             stacklevel=4,
         )
@@ -404,7 +404,8 @@ def admit(name: str, wanted: TaskNeeds, run: RunOptions, *, check: bool | None, 
     message = f"{name!r} needs {' and '.join(short)}"
     if _asked(strict, _STRICT, default=False):
         raise ResourcesUnavailableError(
-            message, hint=f"Give the session more, reduce the function's resources, or only warn: {_STRICT}=0."
+            message,
+            hint=f"Give the session more resources, let the function request fewer, or set {_STRICT}=0 to only warn.",
         )
     warnings.warn(f"{message}; it runs anyway", UserWarning, stacklevel=4)
 

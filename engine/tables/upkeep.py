@@ -83,7 +83,7 @@ def purged(table: LanceTable, jobs: JobTable) -> CleanupStats:
     """
     if running := jobs.running():
         raise WriteError(
-            f"job {running[0].job_id} computes columns of {table.title}",
+            f"job {running[0].job_id} is computing columns of {table.title}",
             path=table.place,
             hint="Wait until it is done, or stop it, and run this again.",
             transient=True,

@@ -311,8 +311,8 @@ class IterableSamples(IterableDataset[Any]):
         part = self.part._replace(worker=number, workers=count, done=done)
         if (done or within) and self._resumed_by != self._reader_of(part):
             raise UsageError(
-                f"the state is of one reader of several (ranks, workers, samples per step: {self._resumed_by}), but "
-                f"here these are {self._reader_of(part)}",
+                f"the state belongs to one of several readers (ranks, workers, samples per step: {self._resumed_by}), "
+                f"but this reader has {self._reader_of(part)}",
                 hint="The state of a loader() is for all readers: any number of ranks and workers can continue from "
                 "it.",
             )

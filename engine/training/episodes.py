@@ -51,11 +51,13 @@ def of_episodes(
         if window[0] > high or window[1] < low:
             raise UsageError(
                 f"row {row} of the table of episodes: {window[0]} to {window[1]} is not within segment "
-                f"{segment_id!r}, which is {low} to {high}",
+                f"{segment_id!r}, which spans {low} to {high}",
                 hint="start and end are values of the index of samples: steps, times or nanoseconds.",
             )
         if window[0] > window[1]:
-            raise UsageError(f"row {row} of the table of episodes: it ends at {window[1]}, before {window[0]}")
+            raise UsageError(
+                f"row {row} of the table of episodes: the episode ends at {window[1]}, before its start at {window[0]}"
+            )
         parts.append(replace(segment, span=(max(window[0], low), min(window[1], high)), window=window))
     lacking = [name for name in columns if name not in table.column_names]
     if lacking:

@@ -66,7 +66,8 @@ class Mixture:
     def __post_init__(self) -> None:
         if set(self.sources) != set(self.weights) or not self.sources:
             raise UsageError(
-                f"a mixture needs a weight for each source: {sorted(self.sources)}, {sorted(self.weights)}"
+                f"a mixture needs a weight for each source: sources {sorted(self.sources)}, "
+                f"weights {sorted(self.weights)}"
             )
         check_mixture(self.weights.values(), self.epoch_size)
 

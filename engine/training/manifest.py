@@ -353,8 +353,8 @@ class SampleManifest:
         samples = job.indexes[0]
         if samples.source.digest != meta.contents:
             raise UsageError(
-                f"the manifest of {meta.dataset_name!r} was made for other contents",
-                hint="Open the version of the manifest, or create the manifest again.",
+                f"the manifest of {meta.dataset_name!r} was made for other contents of the dataset",
+                hint="Open the version that the manifest was made for, or create the manifest again.",
             )
         numbers = self._numbers(samples)
         digest = xxhash.xxh3_128_hexdigest(numbers.tobytes())

@@ -238,7 +238,7 @@ def _plain(name: str, field: Field) -> Field:
     decoder = field.decode
     is_picture = isinstance(decoder, ImageDecoder | VideoFrameDecoder) and decoder.output_format == "rgb"
     if not is_picture and not isinstance(decoder, NumericDecoder):
-        raise UsageError(f"the field {name!r} is decoded by {decoder!r}, which has no statistics")
+        raise UsageError(f"there are no statistics for the field {name!r}, which is decoded by {decoder!r}")
     return replace(field, window=None, fill="none", edges="pad")
 
 

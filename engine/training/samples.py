@@ -546,7 +546,7 @@ class SampleReader:
             if codec and codec[0] != number:
                 raise ReadError(
                     f"{column.entity_path} of segment {reader.segment_id} has codec {codec[0]:#x}, not {given}",
-                    hint="Remove codec from the decoder: the recordings name it.",
+                    hint="Remove codec from the decoder: the recordings have it.",
                 )
             codec = [number]
         if not codec or codec[0] not in DETECTORS:
@@ -722,5 +722,5 @@ def _no_value(name: str, field: Field, segment_id: str, time: int) -> UsageError
     return UsageError(
         f"the field {name!r} ({field.path}) has no value at {time} in segment {segment_id}",
         hint='Field(..., fill="skip") skips and counts such samples; fill="nan" fills floating-point fields with '
-        "NaN, if the segment has another value.",
+        "NaN, if the segment has a value elsewhere.",
     )

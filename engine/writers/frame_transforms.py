@@ -211,7 +211,7 @@ class FrameTree:
         some = sorted(names) or sorted(self.parents)
         entities = ", ".join(transform.entities)
         if not some:
-            return f"There are no transforms at {entities}; set other ones by `entities` of the transform."
+            return f"There are no transforms at {entities}; name other entities by `entities` of the transform."
         return f"Frames at {entities} are {_shown(some)}."
 
     def _wrong(self, key: str, reason: str, hint: str) -> UsageError:
@@ -226,7 +226,7 @@ def kind_of(transform: FrameTransform, width: int, rule: Rule, key: str, path: s
             f"{key}.transform: values have {width} numbers, but a {kind or 'point has 3, a rotation 4, a pose'} has "
             f"{_WIDTHS[kind] if kind else 7}",
             path=path,
-            hint="Give a selector of as many numbers: x, y, z, then the quaternion x, y, z, w.",
+            hint="Give a selector that returns that many numbers: x, y, z, then the quaternion x, y, z, w.",
         )
     if rule is Rule.LINEAR and kind in ("rotation", "pose"):
         raise UsageError(f"{key}.rule: rotations cannot be interpolated linearly", path=path, hint="Take slerp.")

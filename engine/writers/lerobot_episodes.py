@@ -211,10 +211,10 @@ class RecordingSamples:
                 raise ReadError(
                     f"{key}: values have {width} numbers, not {wanted}",
                     path=self.name,
-                    hint="Give another shape, or a selector of as many numbers.",
+                    hint="Give another shape, or a selector that returns that many numbers.",
                 )
             if feature.names and len(feature.names) != wanted:
-                raise UsageError(f"{key}.names: there are {len(feature.names)} for {wanted} numbers")
+                raise UsageError(f"{key}.names: there are {len(feature.names)} names for {wanted} numbers")
         return columns
 
     def column(self, column: ColumnSpec, key: str) -> tuple[Ticks, list[pa.Array]]:
@@ -494,7 +494,9 @@ class RecordingSamples:
         if isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value)):
             return bool(value)
         raise UsageError(
-            f"episodes: {value!r} is neither true nor false", path=self.name, hint="Give the value that it equals."
+            f"episodes: {value!r} is neither true nor false",
+            path=self.name,
+            hint="Compare it with a value: equals: VALUE.",
         )
 
     def _between(self, first: Event, last: Event) -> Iterator[Cut]:
@@ -731,10 +733,14 @@ def label_rows(labels: Labels) -> list[dict[str, Any]]:
         ends = [row["start"], row["end"]]
         if _TICKS in row:
             if None not in ends and ends[0] > ends[1]:
-                raise ReadError(f"row {number}: it ends before it starts", path=str(path), hint=hint)
+                raise ReadError(f"row {number}: the label ends before it starts", path=str(path), hint=hint)
             continue
         if not all(isinstance(n, int | float) and math.isfinite(n) for n in ends) or not ends[0] < ends[1]:
-            raise ReadError(f"row {number}: start and end are {ends}, in seconds", path=str(path), hint=hint)
+            raise ReadError(
+                f"row {number}: start and end must be ascending numbers of seconds, not {ends}",
+                path=str(path),
+                hint=hint,
+            )
     return [row for row in rows if not labels.keep or str(row["verdict"]) in labels.keep]
 
 
@@ -751,13 +757,15 @@ def episode_rows(given: Any) -> list[dict[str, Any]]:
         elif not (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)):
             raise UsageError(
                 f"the column {name!r} of the table of episodes has the type {kind}",
-                hint="Frames need times: find events by an index of times.",
+                hint="Frames have times: find events on an index of times.",
             )
     own = {name: table[name] for name in ("start", "end", "task") if name in table.column_names}
     rows: list[dict[str, Any]] = _in_ticks(pa.table({"recording": segment_column(table), **own})).to_pylist()
     for number, row in enumerate(rows):
         if row["start"] is not None and row["end"] is not None and row["end"] < row["start"]:
-            raise UsageError(f"row {number} of the table of episodes: it ends before it starts", hint=EPISODES_HINT)
+            raise UsageError(
+                f"row {number} of the table of episodes: the episode ends before it starts", hint=EPISODES_HINT
+            )
     return rows
 
 

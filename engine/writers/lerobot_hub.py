@@ -128,9 +128,7 @@ def _check_account(root: Path) -> None:
         texts += [each[key] for each in facts["episodes"] for key in ("recording", "task", "reason") if each[key]]
         named = next((text for text in texts if without_folders(text) != text), None)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReadError(
-            f"has a damaged account: {error!r}", path=str(place), hint="Write the dataset again."
-        ) from error
+        raise ReadError(f"is damaged: {error!r}", path=str(place), hint="Write the dataset again.") from error
     if named is not None:
         raise UsageError(
             f"names a path of this machine, which the Hub would publish: {named}",

@@ -121,7 +121,7 @@ def recordings_of(given: Any) -> tuple[list[ExportedRecording], list[ExportedSto
             recordings += stores[-1].recordings
         else:
             raise UsageError(
-                f"a {type(each).__name__} has no names of recordings",
+                f"a {type(each).__name__} does not name its recordings",
                 hint="Give streams by name, a store of recordings, a dataset, or a view of one.",
             )
     names = [each.name for each in recordings]

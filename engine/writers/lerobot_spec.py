@@ -324,7 +324,7 @@ def _feature(name: str, keys: _Keys) -> FeatureSpec:
         raise _wrong(keys.at("shape"), "LeRobot supports at most five dimensions")
     names = keys.take("names", (list, tuple), ())
     if not all(isinstance(each, str) for each in names):
-        raise _wrong(keys.at("names"), "a name is a text")
+        raise _wrong(keys.at("names"), "a name must be text")
     feature = FeatureSpec(
         name,
         columns,
@@ -416,7 +416,7 @@ def _check_feature(feature: FeatureSpec, keys: _Keys) -> None:
         if feature.names:
             raise _wrong(keys.at("names"), "images have none")
     elif feature.names and size is not None and len(feature.names) != size:
-        raise _wrong(keys.at("names"), f"there are {len(feature.names)} for {size} numbers")
+        raise _wrong(keys.at("names"), f"there are {len(feature.names)} names for {size} numbers")
 
 
 def _episodes(given: str | Mapping[str, Any]) -> Episodes:

@@ -50,7 +50,7 @@ def unit_factor(unit: float | str, to: str | None = None) -> float:
     """
     if not isinstance(unit, str):
         if to is not None:
-            raise ValueError("a factor given as a number has no unit to convert to")
+            raise ValueError("a factor given as a number cannot be combined with a target unit")
         return float(unit)
     kind = _kind(unit)
     if to is None:

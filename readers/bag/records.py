@@ -180,7 +180,7 @@ def chunk_head(record: BagRecord, *, path: str) -> ChunkHead:
             f"a chunk has the unknown compression {compression.decode(errors='backslashreplace')!r}",
             path=path,
             offset=record.offset,
-            hint="Bags support bz2, lz4 and no compression. Rewrite the bag, unless this name itself is damaged.",
+            hint="A bag is uncompressed, or uses bz2 or lz4. Rewrite the bag, unless only this name is damaged.",
         )
     size = number(record, b"size", path=path)
     return ChunkHead(0, 0, size, 0, COMPRESSIONS[compression], record.size, record.data_at - record.offset)
@@ -255,7 +255,7 @@ def check_version(file: BagFile) -> None:
             hint="Only version 2.0 is supported. Rewrite it with ROS 1: rosbag filter old.bag new.bag True",
         )
     raise ReadError(
-        "the file does not begin as a bag does", path=file.path, offset=0, hint="Check that it is a bag of ROS 1."
+        "the file does not begin like a bag", path=file.path, offset=0, hint="Check that it is a bag of ROS 1."
     )
 
 

@@ -314,7 +314,7 @@ def decompress(head: ChunkHead, data: bytes | memoryview, out: Bytes, *, path: s
             used += len(part)
             rest = b""
         if decompressor.unused_data:
-            raise EOFError("something follows its stream")
+            raise EOFError("more bytes follow its stream")
     except (OSError, RuntimeError, EOFError) as error:
         why = f"a {head.compression} chunk does not decompress to the {size:,} bytes it declares: {error}"
         raise damaged(why, path=path, offset=offset) from error
@@ -454,7 +454,7 @@ class BagSection:
             self._file.record_at(record.end, self._split.end)
         except ReadError as error:
             raise ReadError(
-                "the recorder was stopped inside this chunk",
+                "the recorder was stopped while it wrote this chunk",
                 path=self._file.path,
                 offset=record.offset,
                 hint=CUT_HINT,

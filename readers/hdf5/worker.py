@@ -538,7 +538,7 @@ def _selected(source: Any, axes: list[_Axis], low: int, high: int, dtype: Any) -
     width = math.prod(axis.size for axis in rest)
     first, last = low // width, -(-high // width)
     if (last - first) * width * dtype.itemsize > _MOST_BLOCK:
-        raise FailureError(f"it is a view of {_shown(source.name)}, which has too large rows")
+        raise FailureError(f"it is a view of {_shown(source.name)}, whose rows are too large")
     space = source.id.get_space()
     space.select_hyperslab(*(tuple(getattr(a, n) for a in axes) for n in ("start", "count", "stride", "block")))
     begin, end = (int(place) for place in rows.places(first, last)[[0, -1]])

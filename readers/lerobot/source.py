@@ -234,7 +234,11 @@ def _feature(name: str, facts: Any, path: Path) -> Feature:
         raise ReadError(f"feature {shortened(name)} is not a mapping", path=str(path), hint=HINT)
     shape = facts.get("shape") or [1]
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ReadError(f"the shape of feature {shortened(name)} is {shortened(shape)}", path=str(path), hint=HINT)
+        raise ReadError(
+            f"the shape of feature {shortened(name)} is {shortened(shape)}, not a list of numbers",
+            path=str(path),
+            hint=HINT,
+        )
     what = f"the {{}} of the shape of feature {shortened(name)}"
     check_limit(len(shape), MAX_NESTING, path=str(path), offset=None, what=what.format("number of dimensions"))
     check_limit(prod(shape), MAX_CHUNK_UNCOMPRESSED, path=str(path), offset=None, what=what.format("product"))

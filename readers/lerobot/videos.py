@@ -64,7 +64,7 @@ class EpisodeFrames:
                 yield from stream_chunks(entity_path, opened.track, opened.batches(), pairing.times)
         if pairing.is_apart():
             raise ReadError(
-                f"the video has no picture in the time of episode {episode}, which begins at {float(start):g} s",
+                f"the video has no picture in the time range of episode {episode}, which begins at {float(start):g} s",
                 path=str(path),
                 hint="The dataset is damaged or incomplete; copy it again, or read it without videos.",
             )

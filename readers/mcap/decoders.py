@@ -648,7 +648,7 @@ class ChannelOutput:
                 f"{path}: topic {self._channel.topic}: messages are longer than their definition, "
                 f"{self._decoder.descriptor.archetype}; only its fields are read. The first has {self._surplus.size:,} "
                 f"bytes, of which {self._surplus.left:,} are not read. The messages have another version of the type: "
-                "give its definition (types= of a rosbag2), or record them with it",
+                "give that version's definition (types= of a rosbag2), or record it with the messages",
                 ReadWarning,
                 stacklevel=2,
             )

@@ -593,7 +593,7 @@ def check_declared(head: ChunkHead, *, path: str, offset: int) -> int:
             f"a chunk has the unknown compression {head.compression!r}",
             path=path,
             offset=offset,
-            hint="MCAP supports lz4, zstd and no compression. Rewrite the file, unless this name itself is damaged.",
+            hint="An MCAP is uncompressed, or uses lz4 or zstd. Rewrite the file, unless only this name is damaged.",
         )
     if head.compression == "" and head.size != head.uncompressed_size:
         raise _wrong_size(head, head.size, path, offset)

@@ -158,9 +158,9 @@ class LocalCopy:
                 _apply_changes(copy, self.path)
         except OSError as error:
             raise ReadError(
-                f"a copy of it cannot be made in {tempfile.gettempdir()}: {error.strerror}",
+                f"the database cannot be copied to {tempfile.gettempdir()}: {error.strerror}",
                 path=self.path,
-                hint="It is compressed, or has a journal. Set TMPDIR to a folder with more space.",
+                hint="A compressed database, or one with a journal, must be copied. Set TMPDIR to a larger folder.",
             ) from error
         return copy
 

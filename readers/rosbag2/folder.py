@@ -241,7 +241,7 @@ def bag_files(place: Location) -> BagFiles:
         raise ReadError(
             "the folder contains databases and MCAPs",
             path=str(place),
-            hint="A recording has one storage. Give one file, or move the others.",
+            hint="A recording has files of one kind. Give one file, or move the others away.",
         )
     return _checked(BagFiles(tuple(place / name for name in ordered), storages.pop(), metadata), place)
 
@@ -267,7 +267,7 @@ def _by_metadata(folder: Location, metadata: BagMetadata, stored: Sequence[str])
     ordered = list(dict.fromkeys(of_plain[p] for name in metadata.files if (p := _plain(name)) in of_plain))
     missing = [name for name in metadata.files if _plain(name) not in of_plain]
     if missing:
-        _warn(folder, f"{METADATA} lists {_listed(missing)}, not in the folder: the recording has a gap")
+        _warn(folder, f"{METADATA} lists {_listed(missing)}, missing in the folder: the recording has a gap")
     more = sorted((name for name in stored if name not in ordered), key=_order)
     if more:
         _warn(folder, f"{METADATA} does not list {_listed(more)}; read anyway")

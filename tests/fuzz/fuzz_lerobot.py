@@ -273,7 +273,7 @@ V3: dict[str, tuple[Forge, str]] = {
     "other lengths than the data": (episodes(length=[LENGTH, LENGTH - 1]), "has 6 frames, but 5 in meta"),
     "a beginning beyond the video": (
         episodes(video__from_timestamp=[0.0, 900.0], video__to_timestamp=[0.2, 901.0]),
-        "the video has no picture in the time of episode 1",
+        "the video has no picture in the time range of episode 1",
     ),
     "a beginning that is no number": (episodes(video__from_timestamp=[float("nan"), 0.2]), "is nan, which is not"),
     "a beginning below zero": (episodes(video__from_timestamp=[-1e300, 0.2]), "is -1e.300, which is not a number"),

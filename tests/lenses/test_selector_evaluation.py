@@ -272,7 +272,7 @@ def test_conversions_that_fail(selector: Selector, source: pa.Array, message: st
     [
         (("furlong",), "Unknown unit 'furlong', expected a number or one of m, mm"),
         (("m", "deg"), "'m' is a unit of length, but 'deg' is a unit of angle"),
-        ((2.0, "m"), "a factor given as a number has no unit"),
+        ((2.0, "m"), "a factor given as a number cannot be combined"),
     ],
 )
 def test_units_are_checked(args: tuple, message: str) -> None:

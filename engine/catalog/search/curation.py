@@ -200,7 +200,7 @@ class DatasetCuration:
         kind = entry.arrow_schema().field("start").type
         if index is not None and self._index_type(index) != kind:
             raise UsageError(
-                f"index {index!r} has {self._index_type(index)}, but table {entry.name!r} has labels by {kind}",
+                f"index {index!r} has {self._index_type(index)}, but the labels in {entry.name!r} use {kind}",
                 hint="Use another table for labels by this index.",
             )
         return entry

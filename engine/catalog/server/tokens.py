@@ -378,7 +378,7 @@ def _bearer(header: str) -> str:
     if kind.lower() != "bearer" or not given:
         raise ProtocolError(
             Status.UNAUTHENTICATED,
-            "this server needs a token, and the call has none; clients send a token only to the hosts that it names",
+            "this server needs a token, and the call has none; clients send a token only to the hosts named in it",
         )
     return given
 

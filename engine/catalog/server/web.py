@@ -627,7 +627,7 @@ async def _take(
                 waiting.clear()
         expected = grant.size if size is None else size
         if expected is not None and count != expected:
-            raise invalid(f"the upload has {count} bytes, and not {expected}")
+            raise invalid(f"the upload has {count} bytes, not {expected}")
         await loop.run_in_executor(executor, upload.publish)
         return upload.etag if isinstance(upload, NewPart) else ""
     finally:

@@ -91,7 +91,7 @@ class Sampler:
             shown = ", ".join(f"{counts[code]:,} of {values[code]}" for code in few[:_SHOWN])
             more = f" and {len(few) - _SHOWN:,} values more" if len(few) > _SHOWN else ""
             text = f"there are only {shown}{more} in {', '.join(self.by)}"
-        warnings.warn(f"a sample of n={n} is smaller: {text}", ReadWarning, stacklevel=stacklevel + 1)
+        warnings.warn(f"the sample is smaller than n={n}: {text}", ReadWarning, stacklevel=stacklevel + 1)
 
 
 def _texts(columns: Mapping[str, pa.Array | pa.ChunkedArray], names: Sequence[str]) -> list[str]:

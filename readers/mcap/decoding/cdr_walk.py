@@ -389,7 +389,7 @@ def read_plain(reader: Reader, body: bytes, label: int, *, wide: bool) -> tuple[
         if left <= MOST_PADDING:
             return value, left
     if label in PARAMETER_LISTS:
-        raise CdrError("it is encoded as a parameter list, but the definition has no ids of members")
+        raise CdrError("it is encoded as a parameter list, but the definition has no member ids")
     return _read_all(reader, body, standard)
 
 

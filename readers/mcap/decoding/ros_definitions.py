@@ -286,7 +286,7 @@ class TypeBuilder:
         built = build()
         self._open.pop()
         if built.node.least > LARGEST:
-            raise SchemaError(f"{name} is larger than the largest message")
+            raise SchemaError(f"{name} is larger than any message can be")
         self._done[name] = built
         return built
 
@@ -382,5 +382,5 @@ def fixed_array(node: Node, length: int, where: str) -> SequenceType:
         raise SchemaError(f"{where}: an array of {length} elements is impossible")
     sequence = SequenceType(node, length)
     if sequence.least > LARGEST:
-        raise SchemaError(f"{where}: the array is larger than the largest message")
+        raise SchemaError(f"{where}: the array is larger than any message can be")
     return sequence

@@ -373,5 +373,5 @@ def test_labels_of_events_are_episodes_of_a_lerobot_dataset(dataset: DatasetEntr
     bad = pq.read_table(tmp_path / "labels.parquet").slice(0, 1)
     bad = bad.set_column(2, "end", pa.array([0], pa.duration("ns")))
     pq.write_table(bad, tmp_path / "labels.parquet")
-    with pytest.raises(ReadError, match="row 0: it ends before it starts"):
+    with pytest.raises(ReadError, match="row 0: the label ends before it starts"):
         dataset.write_lerobot(tmp_path / "other", spec, executor="inline")

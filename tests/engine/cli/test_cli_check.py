@@ -88,7 +88,7 @@ def test_what_is_not_fit_is_said_in_one_paragraph(pipeline: Path, name: str, cod
 def test_a_pipeline_that_ignores_its_stream_is_warned_of(pipeline: Path) -> None:
     result = run(f"{pipeline}:forgets")
     assert result.exit_code == 0
-    assert "warning:" in result.stderr and "does not use the stream it was given" in result.stderr
+    assert "warning:" in result.stderr and "the returned stream does not use the given stream" in result.stderr
 
 
 def test_inputs_and_pictures_are_checked(data: Path, pipeline: Path, tmp_path: Path) -> None:

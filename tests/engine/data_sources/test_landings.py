@@ -114,7 +114,7 @@ def test_a_named_log_is_not_begun_anew_when_it_has_forgotten_its_beginning(
         offset = reader.latestOffset(offset, None)
     reader._of("").log.compact(3, None)
     reader.commit(offset)
-    with pytest.raises(UsageError, match="the first entries of this landing log are removed"):
+    with pytest.raises(UsageError, match="the first entries of this landing log were removed"):
         begun(landing, log=str(tmp_path / "log")).initialOffset()
 
 

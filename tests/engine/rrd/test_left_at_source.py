@@ -104,7 +104,7 @@ def test_a_source_that_is_gone_by_then(source, tmp_path, monkeypatch, early):
     out = tmp_path / "out.rrd"
     out.write_bytes(b"before")
     monkeypatch.setattr(FileRun, "copy", lambda *_, **__: False)
-    with pytest.raises(ReadError, match="moved while the run read it") as caught:
+    with pytest.raises(ReadError, match="moved while it was read") as caught:
         write(source, out)
     assert caught.value.path == str(source)
     assert out.read_bytes() == b"before"

@@ -178,7 +178,7 @@ def test_rows_that_fail_are_skipped_and_told(table: Table) -> None:
     addresses = table.get_failed_row_addresses(result.job_id, "c")
     assert addresses == [3, 4294967303]
 
-    with pytest.warns(UserWarning, match="of another function"):
+    with pytest.warns(UserWarning, match="by another function"):
         table.backfill("c", udf=double, where=f"_rowaddr IN ({','.join(map(str, addresses))})")
     assert [values(table, "c")[at] for at in (2, 3, 17)] == [2, 6, 34]
 

@@ -45,9 +45,9 @@ CALLS: list[Callable[[Table, str], Any]] = [
             "\"my col\" = 'a'",
             r"\"my col\" would be text, not the column\. Write `my col` for the column, and 'my col'",
         ),
-        ("x > 3; x < 5", r"it continues after ';'"),
-        ("x > 3) OR (1=1) -- ", r"it continues after '--'"),
-        ("x > 3 /* all */", r"it continues after '/\*'"),
+        ("x > 3; x < 5", r"it contains ';'"),
+        ("x > 3) OR (1=1) -- ", r"it contains '--'"),
+        ("x > 3 /* all */", r"it contains '/\*'"),
     ],
 )
 def test_what_is_no_condition_is_told_and_changes_nothing(

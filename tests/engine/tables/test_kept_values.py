@@ -44,7 +44,7 @@ def test_values_of_another_function_are_not_forgotten_beside_new_ones(make: Call
     table.add_columns({"c": double})
     table.backfill("c")
     table.alter_columns({"path": "c", "udf": triple})
-    with pytest.warns(UserWarning, match="values of another function"):
+    with pytest.warns(UserWarning, match="values computed by another function"):
         table.backfill("c", where="a < 2")
     assert values(table) == {a: a * (3 if a < 2 else 2) for a in range(8)}
     plan = table.plan_backfill("c")
@@ -59,7 +59,7 @@ def test_a_condition_that_asks_for_all_leaves_nothing_of_another_function(make: 
     table.add_columns({"c": double})
     table.backfill("c")
     table.alter_columns({"path": "c", "udf": triple})
-    with pytest.warns(UserWarning, match="values of another function"):
+    with pytest.warns(UserWarning, match="values computed by another function"):
         table.backfill("c", where="1=1")
     assert not table.plan_backfill("c").has_work
 

@@ -240,7 +240,7 @@ def test_a_state_of_other_statistics_is_refused(drives: tuple[list[Drive], Datas
     [
         ({"legs": "mean_std"}, "no field 'legs'"),
         ({"joints": "median"}, "mean_std, min_max, quantile"),
-        ({"task": "mean_std"}, "has no statistics"),
+        ({"task": "mean_std"}, "there are no statistics for"),
         ("median", "mean_std, min_max, quantile"),
         ({}, "no field of numbers"),
     ],

@@ -302,7 +302,7 @@ def test_a_state_of_one_of_several_readers_is_theirs_alone(drives: tuple[list[Dr
     assert taken + [item["sample"] for item in again] == whole
     other = samples(dataset, batch_size=None, rank=1, world=3)
     other.load_state_dict(state)
-    with pytest.raises(ValueError, match="one reader of several"):
+    with pytest.raises(ValueError, match="one of several readers"):
         next(iter(other))
 
 

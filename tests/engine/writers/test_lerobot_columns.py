@@ -124,7 +124,7 @@ def _still(child: str) -> LazyChunkStream:
         ),
         ({"columns": ["/a", "/b"], "dtype": "video"}, "a frame has a single video, from a single column"),
         ({"columns": ["/a", "/b"], "dtype": "int32", "rule": "linear"}, "linear interpolates values"),
-        ({"columns": ["/a", "/b"], "shape": [2], "names": ["a"]}, "names: there are 1 for 2 numbers"),
+        ({"columns": ["/a", "/b"], "shape": [2], "names": ["a"]}, "names: there are 1 names for 2 numbers"),
     ],
 )
 def test_columns_that_cannot_be(feature: Any, message: str) -> None:

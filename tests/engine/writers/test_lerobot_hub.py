@@ -177,7 +177,7 @@ def test_no_path_of_this_machine_is_published(hub: Hub, tmp_path: Path) -> None:
         push_lerobot(tmp_path / "named", "me/named")
     assert "me/named" not in hub.commits
     (tmp_path / "named/meta/chunkmill.json").write_text("[]")
-    with pytest.raises(ReadError, match="a damaged account"):
+    with pytest.raises(ReadError, match="is damaged"):
         push_lerobot(tmp_path / "named", "me/named")
 
 

@@ -186,7 +186,7 @@ def test_several_at_once_and_what_cannot_be(tmp_path: Path) -> None:
     assert write_lerobot([dataset, store], tmp_path / "set", SPEC, executor="inline").episodes == 2
     with pytest.raises(UsageError, match="recordings have the same name: a"):
         write_lerobot([dataset, dataset], tmp_path / "other", SPEC, executor="inline")
-    with pytest.raises(UsageError, match="a LazyChunkStream has no names of recordings"):
+    with pytest.raises(UsageError, match="a LazyChunkStream does not name its recordings"):
         write_lerobot(recording(1), tmp_path / "other", SPEC)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="on_error must be raise or skip"):
         write_lerobot(dataset, tmp_path / "other", SPEC, on_error="pass")

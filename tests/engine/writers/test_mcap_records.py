@@ -211,7 +211,7 @@ def test_an_offset_moves_the_times_of_records(tmp_path: Path) -> None:
     McapReader(path, timestamp_offset_ns=7).stream().write_mcap(out, executor="inline")
     moved = [line._replace(log_time=line.log_time + 7, publish_time=line.publish_time + 7) for line in lines(path)]
     assert lines(out) == moved
-    with pytest.warns(ReadWarning, match="saturate"):
+    with pytest.warns(ReadWarning, match="are clamped"):
         McapReader(path, timestamp_offset_ns=-1050).stream().write_mcap(out, executor="inline")
     assert [line.log_time for line in lines(out)][:6] == [0] * 6
     examined(out)

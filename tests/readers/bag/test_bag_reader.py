@@ -325,7 +325,7 @@ class TestUnfinished:
     def test_compressed(self, tmp_path: Path, compression: str) -> None:
         data, begin = self.killed(compression, 0)
         path = save(tmp_path / "x.bag.active", data)
-        with pytest.raises(ReadError, match="recorder was stopped inside this chunk") as caught:
+        with pytest.raises(ReadError, match="recorder was stopped while it wrote this chunk") as caught:
             read(path)
         assert caught.value.offset == begin
         with pytest.warns(ReadWarning, match="recovered 60 messages"):
@@ -349,7 +349,7 @@ class TestRefused:
             (right.replace(b"\n", b"\r\n"), ReadError, "line endings"),
             (b"", ReadError, "ends after 0 bytes"),
             (b"#ROS", ReadError, "ends after 4 bytes"),
-            (b"SQLite format 3\0", ReadError, "does not begin as a bag does"),
+            (b"SQLite format 3\0", ReadError, "does not begin like a bag"),
             (right.replace(b"compression=none", b"compression=zstd"), UnsupportedError, "unknown compression 'zstd'"),
         ):
             for recover in (False, True):

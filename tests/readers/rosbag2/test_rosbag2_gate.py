@@ -312,7 +312,7 @@ def test_links_and_paths_of_metadata_stay_in_the_folder(tmp_path: Path) -> None:
     text = (folder / "metadata.yaml").read_text().replace("drive_0.db3", str(tmp_path / "secret" / "secret_0.db3"))
     (folder / "metadata.yaml").write_text(text)
     with (
-        pytest.warns(ReadWarning, match=r"lists secret_0\.db3, not in the folder"),
+        pytest.warns(ReadWarning, match=r"lists secret_0\.db3, missing in the folder"),
         pytest.warns(ReadWarning, match=r"does not list drive_0\.db3"),
     ):
         assert len(Rosbag2Reader(folder).frame("/chatter")) == 2
