@@ -303,20 +303,20 @@ ENDS: dict[str, tuple[list[str | Step], list[str]]] = {
         ],
         ["doctor out/c.rrd --executor inline"],
     ),
-    "`catalog forget` left something": ([with_a_writer], ["catalog forget lake drives demo"]),
+    "`catalog forget` left data in the lake": ([with_a_writer], ["catalog forget lake drives demo"]),
     "`compare` found a difference": ([], ["compare demo.rrd pq_base.parquet"]),
     "files of `ingest --once` went into quarantine": (
         [],
         ["ingest landing --into out/a --once --settle 0s --executor inline -q"],
     ),
-    "`register` did not register each file": ([], ["register lake drives landing --on-duplicate skip"]),
+    "`register` failed for a file": ([], ["register lake drives landing --on-duplicate skip"]),
     "`status` could not read something": ([overwritten("store/ingest/ingest.json")], ["status store"]),
     "an unknown option": ([], ["inspect demo.rrd --nothing"]),
     "an output that may not be replaced": (
         [lambda _: Path("thesis.rrd").write_text("years of work")],
         ["convert demo.mcap -o thesis.rrd", "query demo.rrd --index none -o pq_base.parquet"],
     ),
-    "inputs of `convert` that all fail because of the call": (
+    "wrong arguments of `convert` that make all inputs fail": (
         [f"merge demo.rrd pq_base.parquet -o out/{name}.rrd" for name in "ab"],
         ["convert out/a.rrd out/b.rrd --to mcap -o out/mcaps"],
     ),
