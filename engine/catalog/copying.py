@@ -182,7 +182,7 @@ class _Copy:
             return _Record(made_ns)
         except (ValueError, TypeError) as error:
             place = self._home.place(_RECORD)
-            raise ReadError(f"the record of the copy here cannot be read: {error}", path=place, hint=_HINT) from error
+            raise ReadError(f"the copy's record cannot be read: {error}", path=place, hint=_HINT) from error
         if record.made_ns != made_ns:
             raise AlreadyExistsError("a copy of another catalog is here", path=str(self._target), hint=_HINT)
         return record

@@ -39,7 +39,7 @@ def _is_deeper(text: str, most: int) -> bool:
 def compiled(program: str) -> Any:
     """Compile ``program`` to run on each element of an array, with one array of outputs for each."""
     if "\0" in program:  # where jq would stop reading
-        raise ValueError("a program contains no null characters")
+        raise ValueError("the program contains a null character")
     jq.compile(program)  # first alone: the brackets must not make an invalid program valid
     return jq.compile(f"map([{program}\n\n])")  # a backslash continues a comment on the next line
 
