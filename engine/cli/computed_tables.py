@@ -58,7 +58,7 @@ _WORK = together(_TABLE, click.argument("column"), _CATALOG, _WHERE, _FUNCTION, 
     "--end", callback=parse_tick, metavar="TIME", help="End of the labelled part. Default: the end of the segment."
 )
 @click.option(
-    "--index", metavar="NAME", help="The timeline of --start and --end. Default: any, if all have the same type."
+    "--index", metavar="NAME", help="The timeline of --start and --end; optional if all timelines have one type."
 )
 @click.option("--who", metavar="NAME", help="The name of the labeller. Default: the user of this process.")
 @click.option("--dataset", metavar="NAME", help="The dataset of the segments. Default: the only one.")

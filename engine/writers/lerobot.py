@@ -202,7 +202,7 @@ def _with_labels(given: Sequence[ExportedRecording], rows: Sequence[Mapping[str,
             lost.add(named)
     if lost:
         shown = ", ".join(sorted(lost)[:5])
-        warnings.warn(f"{counted(len(lost), 'label')} match no recording, such as {shown}", ReadWarning, stacklevel=3)
+        warnings.warn(f"no recording for {counted(len(lost), 'label')}, such as {shown}", ReadWarning, stacklevel=3)
     return [replace(each, labels=tuple(of[each.name]), digest=_labelled(each.digest, of[each.name])) for each in given]
 
 

@@ -127,7 +127,7 @@ def _moved(records: Records, offset: int, path: str) -> Records:
         saturated += int(late.sum())
     if saturated:
         warnings.warn(
-            f"{path}: {saturated:,} times plus the offset do not fit into 64 bits, and are clamped",
+            f"{path}: with the offset, {saturated:,} timestamps exceed the valid range and are clamped",
             ReadWarning,
             stacklevel=2,
         )

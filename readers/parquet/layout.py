@@ -225,7 +225,7 @@ def _rounded(values: pa.Array, column: IndexColumn, path: str, first_row: int) -
     out = (whole + np.where(np.abs(numbers - whole) >= 0.5, np.sign(numbers), 0)).astype(np.int64)
     if not inside.all():
         _warn(
-            f"{path}: index column {column.path!r}: {counted(int((~inside).sum()), 'time')} beyond 64 bits of"
+            f"{path}: index column {column.path!r}: {counted(int((~inside).sum()), 'value')} beyond 64 bits of"
             " nanoseconds, clamped to the earliest or latest time; check its unit"
         )
         out[~inside] = np.where(scaled[~inside] > 0, _LIMIT - 1, -_LIMIT)

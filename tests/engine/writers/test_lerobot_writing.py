@@ -442,7 +442,7 @@ def test_labels_are_of_one_recording(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("\n".join(rows) + "\n")
     spec = with_keys("episodes", {"by": "labels", "table": str(tmp_path / "l.csv"), "keep": ["true"]})
     given = {name: recording() for name in ("0001", "1", "cup.1", "cup", "bags/lid.mcap")}
-    with pytest.warns(ReadWarning, match="1 label match no recording, such as none"):
+    with pytest.warns(ReadWarning, match="no recording for 1 label, such as none"):
         report = write_lerobot(given, tmp_path / "set", spec, executor="inline")
     assert [a.recording for a in report.accounts] == ["0001", "cup.1", "bags/lid.mcap"]
     with pytest.raises(UsageError, match=r"lid matches a/lid\.mcap, b/lid\.mcap"):

@@ -169,7 +169,7 @@ def test_an_index_column_is_a_timeline(file, entry: tuple[str, ...], times: list
     ("entry", "times", "warning"),
     [
         (("u64", "sequence"), [-(2**63) + 1, 1, 2], "index column 'u64': 1 number beyond 2\\^63, wrapped to negative"),
-        (("far", "timestamp", "s"), [-(2**63), 0, 2**63 - 1], "index column 'far': 2 times beyond 64 bits of nanosec"),
+        (("far", "timestamp", "s"), [-(2**63), 0, 2**63 - 1], "index column 'far': 2 values beyond 64 bits of nanosec"),
         (("tms", "timestamp"), [1, 2, 3], "'tms' has type timestamp.ms, tz=UTC., but its numbers are read in ns"),
         (("dms", "duration", "s"), [10**9, 2 * 10**9, 3 * 10**9], "'dms' has type duration.ms., .* read in s;"),
     ],
