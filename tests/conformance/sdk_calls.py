@@ -53,7 +53,7 @@ BLUEPRINTS = "blueprints and assets"
 ERRORS = "errors"
 NAMES = "empty names, names that begin with `__`"
 OLD_NAME = "the name that an entry had before `set_name`"
-NO_RECORDING = "registering an RRD that never names its recording, or has none"
+NO_RECORDING = "registering an RRD that never names its recording, or contains no recording"
 
 LOST_ROWS = "a 0.33 client that reads many entities at once"
 STATIC = "static values in rows that a 0.33 client filters by the index"
@@ -86,7 +86,7 @@ KNOWN: dict[str, str] = {
     r"rest: (index of words|words|delete indexes): ": "`create_*_search_index`, `search_*`",
     rf"{FOOTERLESS}.*: (rerun_num_chunks|(rerun_)?size_bytes) is": "registering an RRD without a footer",
     rf"{FOOTERLESS}.*: store.*: (chunk |summary: answer)": "registering an RRD without a footer",
-    r"rerun__file[1-6].rrd: refused: None here": "registering an RRD without a footer, or with a draft of one",
+    r"rerun__file[1-6].rrd: refused: None here": "registering an RRD without a footer, or with Rerun 0.28's draft",
     r"rerun__file[1-6].rrd: .*: rerun_(num_chunks|size_bytes) is": "registering an RRD without a footer",
     r": field property:(ParquetMetadata:)?file_metadata is": "a property whose component does not begin",
     r"(fox_location|fox_pointcloud|cloud2_noxyz).rrd: store: schema: answer": "a component that is null",
