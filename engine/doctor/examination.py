@@ -71,7 +71,7 @@ def diagnose(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Diagnosis:
-    """Examine recordings for faults of meaning: clocks, rates, gaps, cameras, sensors, transforms, LeRobot metadata.
+    """Examine recordings for faulty data: clocks, rates, gaps, cameras, sensors, transforms, LeRobot metadata.
 
     Each recording is read once, a few megabytes at a time. This process reads files; ``executor`` reads the segments of
     a dataset or a store, each in one task. To look for damaged files, use :func:`verify`.

@@ -139,7 +139,7 @@ KINDS: Final[Mapping[str, FaultKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault of meaning.
+    """One fault in the data.
 
     ``source`` is the input and ``segment`` its recording. ``subject`` is the component or frame, if the fault is about
     one. ``start`` and ``end`` are values of ``timeline``, both inclusive: nanoseconds, or numbers of a sequence

@@ -73,7 +73,7 @@ from .quarantine import FileQuarantine
 
 _NAMESPACE: Final = uuid.UUID("6f5c2a5e-9d0b-4f0e-9a53-6f0d3f1c7a11")
 DIAGNOSE: Final = ("warn", "quarantine")
-"""The policies for files with faults of meaning: store them with warnings, or do not store those with errors."""
+"""The policies for files with faulty data: store them with warnings, or do not store those with errors."""
 _MOST_SAID: Final = 10
 """The most findings of a file that are reported; a diagnosis of the file gives all."""
 _PAUSES: Final = (0.5, 2.0)
@@ -87,7 +87,7 @@ class BatchOptions:
     ``rrds``: the folder of RRDs, if they are wanted; ``keep_chunks``: whether the store takes the chunks;
     ``replace_same_id``: whether a recording takes the place of another file's with the same id, or is refused.
     ``dataset``: the store's dataset in a catalog, with one type for each column; it may be deleted meanwhile.
-    ``diagnose``: the policy for files with faults of meaning, one of :data:`DIAGNOSE`; None: no diagnosis.
+    ``diagnose``: the policy for files with faulty data, one of :data:`DIAGNOSE`; None: no diagnosis.
     """
 
     source: Location
