@@ -281,7 +281,7 @@ class Lease:
                 raise WriteError(
                     f"the lease on this store was lost: {self._lost}",
                     path=str(self.home),
-                    hint="Nothing more is written; run it again when the other process is done.",
+                    hint="Nothing more is written; try again when the other process is done.",
                     transient=True,
                 )
 
