@@ -157,7 +157,9 @@ def plotted(batches: Iterable[pa.RecordBatch], *, title: str, select: str) -> by
         if len(y) > _HELD:
             x, y = thinned(x, y, _MOST_POINTS)
     if not len(y):
-        raise UsageError(f"{title} has no values", hint="The tool 'rates' lists the columns of a segment with values.")
+        raise UsageError(
+            f"{title} has no values", hint="The tool 'rates' lists which columns of a segment have values."
+        )
     x, y = thinned(x, y, _MOST_POINTS)
     axis = f"{label}, steps"
     places: npt.NDArray[Any] = x

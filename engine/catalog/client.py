@@ -199,7 +199,7 @@ class CatalogClient:
         root = self._log.root
         if isinstance(root, ObjectUrl):
             raise UnsupportedError(
-                "only a catalog in a local folder stages files", path=str(root), hint="Upload it to the store."
+                "only a catalog in a local folder stages files", path=str(root), hint="Upload the file to the store."
             )
         data = io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")  # noqa: SIM115 (below)
         with data:

@@ -107,7 +107,7 @@ def check_entry_name(name: str) -> None:
     if reason:
         raise UsageError(
             f"invalid entry name: {reason}",
-            hint=f"A name has 1 to {MOST_CHARACTERS_OF_A_NAME} letters and digits of ASCII, or _ - . : [ ] and spaces.",
+            hint=f"A name has 1 to {MOST_CHARACTERS_OF_A_NAME} ASCII letters, digits, spaces or _ - . : [ ].",
         )
     if name.startswith(SYSTEM_PREFIX):
         raise UsageError(

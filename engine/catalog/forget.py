@@ -303,7 +303,7 @@ class _Forgetting:
         if named and not self._force:
             raise UsageError(
                 f"a tag keeps a version that has data of these segments: {', '.join(named)}",
-                hint="Remove the tag, or set force=True (--force) to remove it, too.",
+                hint="Remove the tag, or set force=True (--force) to have it removed.",
             )
         tables.drop_tags(of_tables)
         for tag in own:

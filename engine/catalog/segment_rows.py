@@ -78,7 +78,7 @@ def followed(
         metadata = reader.schema.metadata or {}
         if metadata.get(_QUERY.encode()) != query.encode():
             raise UsageError(
-                f"the table {name!r} does not hold these rows of {view.dataset.name!r}",
+                f"the table {name!r} already holds other rows than these of {view.dataset.name!r}",
                 path=table.place,
                 hint="Choose another name, or drop the table.",
             )

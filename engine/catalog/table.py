@@ -541,7 +541,7 @@ class EntriesTable(TableEntry):
 
     def _history(self) -> TableHistory:
         raise UnsupportedCallError(
-            f"'{self.name}' is the catalog's own table, which has the versions of the catalog",
+            f"'{self.name}' is the catalog's own table, whose versions are those of the catalog",
             hint="client.list_versions() lists them.",
         )
 

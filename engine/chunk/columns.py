@@ -250,7 +250,7 @@ def _fits(value: Any, unit: str) -> bool:
 
 def _beyond(value: Any) -> ValueError:
     return ValueError(
-        f"{value!r} is more than 292 years from 1970, or from 0: it does not fit into 64 bits of nanoseconds"
+        f"{value!r} is more than 292 years from 1970 (durations: from 0): it does not fit into 64 bits of nanoseconds"
     )
 
 

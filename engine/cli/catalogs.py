@@ -275,7 +275,9 @@ add_version_commands(
 @click.option("--copy", is_flag=True, help="Copy RRDs into the dataset, too.")
 @click.option("--times", is_flag=True, help="Read each chunk, and store its times, which speeds up queries.")
 @click.option(
-    "--executor", type=EXECUTORS, help="Where files are read and copied. Default: inline for few footers, else spark."
+    "--executor",
+    type=EXECUTORS,
+    help="Where files are read and copied. Default: inline to read a few footers, else spark.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per recording.")
 @DEBUG

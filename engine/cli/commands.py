@@ -272,7 +272,7 @@ def doctor(
 @click.argument("landing", callback=check_place)
 @click.option("--into", metavar="STORE", help="The store of recordings, a folder or URL; created if missing.")
 @click.option("--dataset", metavar="NAME", help="The dataset of the catalog at --into; created if missing.")
-@click.option("--rrds", metavar="FOLDER", help="A folder for one RRD per file, with or without a store.")
+@click.option("--rrds", metavar="FOLDER", help="A folder for one RRD per file, with or without --into.")
 @click.option(
     "--pipeline", metavar="FILE.py[:NAME]", help="Apply a function from a Python file to the stream of each recording."
 )
@@ -306,7 +306,7 @@ def doctor(
 @click.option(
     "--archive",
     metavar="FOLDER",
-    help="Where --source-done archive moves files: a folder, or a prefix of the same bucket.",
+    help="Destination of --source-done archive: a folder, or a prefix of the same bucket.",
 )
 @click.option("--checkpoint", metavar="FOLDER", help="Where the progress is kept. Default: in the store.")
 @click.option(

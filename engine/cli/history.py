@@ -49,7 +49,7 @@ def add_version_commands(
             leave_out_what_nothing_needs()
             _print((opened_to_list or opened)(**where).list_versions(), as_json=as_json)
 
-    named = f"Name a version TAG; the version is kept until the tag is removed.\n\nVERSION is {_POINT}."
+    named = f"Tag a version; the version is kept until the tag is removed.\n\nVERSION is {_POINT}."
 
     @group.command("tag", help=f"{named} Default: the newest.")
     @target

@@ -238,7 +238,7 @@ def _recording_report(store: str, recording: str | None, dataset: str | None, ve
     else:
         matches = _ids_of(store, [recording], opened)
         if len(matches) > 1:
-            raise UsageError(f"{recording!r} means {len(matches)} recordings", path=store, hint="Give the id of one.")
+            raise UsageError(f"{recording!r} matches {len(matches)} recordings", path=store, hint="Give the id of one.")
         recording = matches[0]
     return STORE.inspect(opened.path, {"recording": recording, "version": opened.version.number})
 

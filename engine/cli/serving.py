@@ -131,7 +131,7 @@ def serve() -> None:
     type=click.IntRange(min=0),
     default=256,
     show_default=True,
-    help="Maximum number of clients that watch for entries.",
+    help="Maximum number of clients that watch for changes.",
 )
 @click.option("--request-size", default="256 MiB", show_default=True, metavar="SIZE", help="The largest request.")
 @click.option("--upload-size", default="16 GiB", show_default=True, metavar="SIZE", help="The largest uploaded file.")

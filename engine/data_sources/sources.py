@@ -349,7 +349,8 @@ class DatasetReader(FilteredReader):
         for field in self._arrow:
             if types.get(field.name) != field.type:
                 raise UsageError(
-                    f"column {field.name!r} is {types.get(field.name, 'not there')}, and {field.type} in the schema",
+                    f"column {field.name!r} is {field.type} in the schema, "
+                    f"but {types.get(field.name, 'missing')} in the dataset",
                     path=request.path,
                     hint="Read it without a schema, which gives all columns with their types.",
                 )

@@ -104,9 +104,9 @@ class Holder:
         times: list[Any] = [self.taken, self.renewed, self.ttl, *([] if self.released is None else [self.released])]
         texts: list[Any] = [self.holder, self.host, self.user, self.token]
         if not all(isinstance(text, str) for text in texts) or not isinstance(self.pid, int):
-            raise TypeError("a lease's holder has a name, a host, a user, a process and a token")
+            raise TypeError("the holder's name, host, user, process or token has a wrong type")
         if not all(isinstance(t, int | float) and math.isfinite(t) for t in times) or self.ttl <= 0:
-            raise ValueError("a lease's times are numbers")
+            raise ValueError("a time of the lease is not a valid number")
 
     def to_bytes(self) -> bytes:
         """The content of the lease's file: JSON, padded to a fixed size."""
@@ -281,7 +281,7 @@ class Lease:
                 raise WriteError(
                     f"the lease on this store was lost: {self._lost}",
                     path=str(self.home),
-                    hint="Nothing more is written; run it again when the other process is done.",
+                    hint="Nothing more is written; try again when the other process is done.",
                     transient=True,
                 )
 

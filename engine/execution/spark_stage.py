@@ -459,7 +459,7 @@ def _session_error(error: Exception) -> SessionError:
         said = said_by_cluster()
         return SessionStartError(
             f"Spark ended: {said or _reason(text)}",
-            hint="Executor logs are on the workers, in the application's file stderr below the folder work.",
+            hint="Executor logs are on the workers, in the application's file 'stderr' below the folder 'work'.",
         )
     hint = "Run with --debug for Spark's own report." if missing is None else _missing_hint(missing[1])
     return SessionError(f"the Spark stage failed: {_reason(text)}", hint=hint)
@@ -485,7 +485,7 @@ def _loss_hint(reason: str) -> str:
     """
     code = _CODE.search(reason)
     known = "137" if "memory limits" in reason or "OOM" in reason else code[1] if code is not None else ""
-    return _OF_CODES.get(known, "Its log is on the worker, in the application's file stderr below the folder work.")
+    return _OF_CODES.get(known, "Its log is on the worker, in the application's file 'stderr' below the folder 'work'.")
 
 
 _OURS: Final = ("chunkmill", "pyspark", "pyarrow", "numpy")

@@ -266,7 +266,7 @@ def _expression(term: Term) -> Expr:
         expression: Expr = _OPERATORS[term.value](*map(_expression, term.parts))
         return expression
     raise UnsupportedError(
-        f"a filter with {term.value} of a component cannot be evaluated",
+        f"a filter cannot evaluate {term.value} of a component",
         hint="Collect the rows with to_arrow_table() first, and then filter them.",
     )
 

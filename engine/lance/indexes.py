@@ -271,7 +271,7 @@ def _disturbed(place: str) -> WriteError:
     return WriteError(
         "another process is writing this search index",
         path=place,
-        hint="Run it again when the other process has finished.",
+        hint="Try again when the other process has finished.",
         transient=True,
     )
 

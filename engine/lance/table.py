@@ -367,7 +367,7 @@ class LanceTable(LancePlace):
             merge, changes = self._merge(dataset), rows.among(blobs_as_bytes(dataset.schema))
             missing = [key for key in keys_of(dataset.schema) if key not in changes.schema.names]
             if missing:
-                raise UsageError(f"the rows lack {', '.join(missing)} of the key of {self.title}")
+                raise UsageError(f"the rows lack fields of the key of {self.title}: {', '.join(missing)}")
             with _each_key_once():
                 merge.conflict_retries(_MOST_MERGES).execute(changes)
 

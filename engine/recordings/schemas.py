@@ -274,6 +274,6 @@ def _conflict(where: str, new: pa.DataType, existing: pa.DataType) -> SchemaConf
     return SchemaConflictError(
         f"Schema error: Fail to merge schema field '{where}' because the from data_type = "
         f"{rust_type_name(new)} does not equal {rust_type_name(existing)}",
-        hint="A column has the same type in all recordings of a store. Rename the different one, or cast it with a "
-        "lens.",
+        hint="A column must have the same type in all recordings of a store. Rename the different one, or cast it with "
+        "a lens.",
     )

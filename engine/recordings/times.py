@@ -99,7 +99,7 @@ def kept_times(folder: RecordingsFolder, entry: RecordingEntry) -> TimesBytes:
             times.check()
             return TimesBytes.of([times.read_pieces()], times.directory)
     except ReadError as error:
-        warnings.warn(f"{folder.path}: damaged times are made again: {error}", ReadWarning, stacklevel=2)
+        warnings.warn(f"{folder.path}: its damaged times are computed again: {error}", ReadWarning, stacklevel=2)
     try:
         return TimesBytes.of(*made_times(folder.references(entry)).finish())
     except ReadError as error:

@@ -390,7 +390,7 @@ def _check_numbers(batch: pa.RecordBatch, layout: Layout, ends: Numbers) -> None
     if bad.any():
         i = int(np.argmax(bad))
         raise LayoutError(
-            f"chunk {i} should be at byte {offsets[i]}, {sizes[i]} bytes long, but messages end at {ends[i]}"
+            f"chunk {i}, of {sizes[i]} bytes at byte {offsets[i]}, is outside the messages, which end at {ends[i]}"
         )
 
 

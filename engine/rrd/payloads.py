@@ -209,7 +209,7 @@ class FramedPayload:
     def _check_id(self, actual_id: str | None) -> None:
         if self.chunk_id is not None and (actual_id is None or actual_id.lower() != self.chunk_id.hex()):
             raise ReadError(
-                f"chunk {self.chunk_id.hex()} should be here, but {actual_id or 'another'} is",
+                f"expected chunk {self.chunk_id.hex()} here, but found {actual_id or 'another'}",
                 path=self.path,
                 offset=self.offset,
                 hint=_CHANGED,

@@ -364,7 +364,7 @@ class Times:
     def unlike(self, data: ChunkData) -> ReadError:
         """Return the error for a chunk with other times than stored."""
         return _unreadable(
-            self.path, self.start, ValueError(f"chunk {data.chunk_id.hex()} has other times than stored")
+            self.path, self.start, ValueError(f"the times in chunk {data.chunk_id.hex()} differ from those stored here")
         )
 
     def check(self) -> None:

@@ -214,7 +214,7 @@ class DatasetCuration:
         if len(set(kinds.values())) > 1:
             shown = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
             raise UsageError(
-                f"the indexes have several types: {shown}", hint="Give the index of start and end as index=."
+                f"the indexes have several types: {shown}", hint="Give the index that start and end refer to: index=…"
             )
         return next(iter(kinds.values()), pa.timestamp("ns"))
 
@@ -299,7 +299,7 @@ def _index_value(name: str, value: Any, kind: pa.DataType) -> pa.Scalar:
     check_argument(name, value, int, np.integer, datetime, timedelta, np.datetime64, np.timedelta64)
     given = IndexValues.of([value], name)
     if given.missing or given.kinds - {some for some in TimelineKind if some.arrow_type == kind}:
-        raise UsageError(f"{name}={value!r} is not a value of type {kind}, which the labels of the table have")
+        raise UsageError(f"{name}={value!r} is not a value of type {kind}, the type of the labels in the table")
     assert given.of_all is not None
     return pa.array(given.of_all).cast(kind)[0]
 

@@ -144,7 +144,7 @@ class ServedDataset:
                 if time.monotonic() + pause > end:
                     raise UnreachableError(
                         f"{self.url} does not answer: {code.name}, {text}",
-                        hint="Continue from the state of the job when the server answers again.",
+                        hint="When the server answers again, continue from the saved state of the job.",
                         transient=True,
                     ) from error
             time.sleep(pause)

@@ -251,7 +251,9 @@ class TokenFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise ProtocolError(Status.UNAVAILABLE, f"revoked tokens cannot be read now: {error.strerror}") from error
+            raise ProtocolError(
+                Status.UNAVAILABLE, f"the list of revoked tokens cannot be read now: {error.strerror}"
+            ) from error
         return True
 
     def records(self) -> list[TokenRecord]:
@@ -365,7 +367,9 @@ class Access:
         if method.writes and not rights.can_write:
             raise self.refusal()
         if method.need is Need.WRITE_ALL and rights.writable is not None:
-            raise ProtocolError(Status.PERMISSION_DENIED, "the token does not permit writing every entry")
+            raise ProtocolError(
+                Status.PERMISSION_DENIED, "the token permits writing only some entries; this call needs all"
+            )
 
     def refusal(self) -> ProtocolError:
         """The error of a call that writes without the right to write."""

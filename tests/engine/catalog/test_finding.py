@@ -508,7 +508,7 @@ def test_compaction_keeps_statistics_and_makes_damaged_ones_anew(dataset: Datase
         found(dataset, "/a:v > 97")
     for name in "de":
         registered(dataset, tmp_path, name, [chunk("/a", range(3), "v", scalars([1, 2, 3]))])
-    with pytest.warns(ReadWarning, match="made again"):
+    with pytest.warns(ReadWarning, match="computed again"):
         dataset.do_maintenance(compact_fragments=True)
     assert found(dataset, "/a:v > 97") == expected
 

@@ -121,9 +121,9 @@ def test_columns_that_layers_bring_later_are_added(
     dataset.register([write("s1", "l", chunk("/lidar", [2], [5]))], layer_name="lidar", executor="inline").wait()
     table = view.rows_table(tables, "all", "frame")
     assert rows(table, "rerun_segment_id", "frame", "/lidar:value")[2:4] == [("s1", 1, None), ("s1", 2, [5])]
-    with pytest.raises(UsageError, match="does not hold these rows"):
+    with pytest.raises(UsageError, match="already holds other rows than these"):
         view.rows_table(tables, "all", "frame", fill_latest_at=True)
-    with pytest.raises(UsageError, match="does not hold these rows"):
+    with pytest.raises(UsageError, match="already holds other rows than these"):
         dataset.filter_contents("/lidar").rows_table(tables, "all", "frame")
     with pytest.raises(UsageError, match="no columns"):
         view.rows_table(tables, "other", "frame", columns=["/nothing"])

@@ -306,7 +306,7 @@ def test_rows_are_updated_by_key_in_the_columns_that_are_given(client: CatalogCl
     assert table.arrow_schema().remove_metadata() == schema.remove_metadata()
     version = table.snapshot().version
     wrong: list[tuple[Any, type[Exception], str]] = [
-        (flags.select(["flag"]), UsageError, "the rows lack id of the key of table 't'"),
+        (flags.select(["flag"]), UsageError, "the rows lack fields of the key of table 't': id"),
         (pa.concat_tables([flags, flags]), UsageError, "Ambiguous merge inserts"),
         (flags.append_column("z", [[1, 2]]), WriteError, r"unexpected=\[z\]"),
         (flags.set_column(0, "flag", [[1, 2]]), WriteError, "`flag` should have type bool"),

@@ -120,7 +120,7 @@ def test_show_tells_of_one_recording(lake: Path, kept: Path) -> None:
     [
         (["show", "{lake}"], 2, "no recording is given, but the store holds 3"),
         (["show", "{lake}", "talk.mcap"], 1, "Did you mean 'talker.mcap'?"),
-        (["show", "{lake}", "*"], 2, "'*' means 3 recordings"),
+        (["show", "{lake}", "*"], 2, "'*' matches 3 recordings"),
         (["export", "{lake}", "nothing", "-o", "{out}"], 1, "there is no recording 'nothing'"),
         (["export", "{lake}", "-o", "{out}.rrd"], 2, "3 inputs cannot be written to one file"),
         (["export", "{lake}"], 2, "--output"),

@@ -136,7 +136,7 @@ def test_bad_options(lake: Path) -> None:
     request = DatasetRequest.of({"path": str(lake), "index": "frame"})
     wrong = DatasetRequest.of({"path": str(lake), "index": "log_time"}).schema()
     wrong["frame"].dataType = wrong["rerun_segment_id"].dataType
-    with pytest.raises(UsageError, match="column 'frame' is int64, and string in the schema"):
+    with pytest.raises(UsageError, match="column 'frame' is string in the schema, but int64 in the dataset"):
         DatasetReader(request, wrong)
 
 

@@ -183,7 +183,7 @@ def test_every_public_method_either_reads_or_is_refused(table: TableEntry) -> No
             change(pinned.computed())
     with pytest.raises(UsageError, match="this is version 2"):
         pinned.computed().cleanup_old_versions(timedelta())
-    with pytest.raises(UnsupportedCallError, match="which has the versions of the catalog"):
+    with pytest.raises(UnsupportedCallError, match="whose versions are those of the catalog"):
         table.catalog.get_table("__entries").tags()
 
 

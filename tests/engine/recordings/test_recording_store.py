@@ -127,7 +127,7 @@ class TestTimes:
         made.writer.rewrite([lying, other], Commit("test"))
         made.open().vacuum()
         faults = verify_store(made.folder).faults
-        assert any(fault.path == str(places[0]) and "has other times" in fault.message for fault in faults)
+        assert any(fault.path == str(places[0]) and "differ from those stored" in fault.message for fault in faults)
 
     def test_a_store_without_times_is_read_and_compaction_makes_them(self, made: MadeRecordings) -> None:
         made.commit({"id": "a"})

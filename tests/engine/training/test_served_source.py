@@ -236,7 +236,7 @@ def test_a_server_that_is_away_is_an_error_and_the_state_goes_on(tmp_path: Path,
         whole = job.plan.epoch(0).samples.tolist()
         with pytest.raises(UnreachableError, match="does not answer") as caught:
             read_and_cut()
-        assert "the state of the job" in str(caught.value.hint) and caught.value.transient
+        assert "the saved state of the job" in str(caught.value.hint) and caught.value.transient
         assert 0 < len(seen) < len(whole)
         line.is_cut = False
         again = made(20)
