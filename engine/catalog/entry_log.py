@@ -568,7 +568,7 @@ class Entry:
     def delete(self) -> None:
         """Delete the entry from the catalog; for a dataset, also its blueprints.
 
-        The data stays. A week later, the global maintenance removes data in the catalog's own folder.
+        The data stays. After a week, the global maintenance removes the entry's data from the catalog's own folder.
 
         Raises
         ------

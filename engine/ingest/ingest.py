@@ -106,7 +106,7 @@ class Ingest:
     reading
         Options of the formats; each file uses those of its own format. They are named like flags of ``chunkmill
         convert`` or arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``, ``recover``,
-        ``index_columns`` and so on. ``parquet`` takes those of :class:`ParquetReader` as a mapping.
+        ``index_columns`` and so on. ``parquet`` takes the arguments of :class:`ParquetReader` as a mapping.
 
     Raises
     ------

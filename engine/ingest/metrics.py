@@ -57,7 +57,8 @@ class IngestListener(Protocol):
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
         """The landing folder was listed.
 
-        ``ready`` files can be ingested; ``waiting`` files changed too recently. ``oldest_seconds`` is the longest wait.
+        ``ready`` is the number of files that can be ingested, ``waiting`` of those that changed too recently.
+        ``oldest_seconds`` is the longest wait.
         """
 
     def batch_began(self, number: int, files: int, size: int) -> None:

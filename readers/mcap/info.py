@@ -117,8 +117,8 @@ class McapSchemaInfo:
 class McapChannelInfo:
     """A channel, described as in Rerun.
 
-    ``frequency_hz`` is the number of messages per second over the duration of the file, without and with the first
-    message. It is None for a single message, or if the duration is 0 or unknown.
+    ``frequency_hz`` has two numbers of messages per second over the duration of the file: one that leaves out the first
+    message, and one that includes it. It is None for a single message, or if the duration is 0 or unknown.
     """
 
     id: int
