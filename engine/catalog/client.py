@@ -82,7 +82,7 @@ class VersionInfo:
 
 @dataclass(frozen=True)
 class BearerTokenObjectStoreAuth:
-    """A function that returns a token with which a client of Rerun's server reads an object store.
+    """A function that returns the token that a client of Rerun's server needs to read an object store.
 
     chunkmill uses the credentials of the environment, and no tokens; see the page on object stores.
     """

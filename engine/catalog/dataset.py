@@ -240,7 +240,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         include_tombstone_columns
             Show also ``Clear:is_recursive``, which clears components.
         fill_latest_at
-            Fill nulls with the latest earlier value of the segment. An empty list and a clear are values, too.
+            Fill nulls with the latest earlier value of the segment. Empty lists and clears count as values, too.
         using_index_values
             The index values of the rows, instead of those of the data: integers or times, for all segments; or a
             mapping, or a DataFrame with ``rerun_segment_id`` and the index, for the segments in it.
@@ -708,7 +708,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         ValueError
             ``cleanup_before`` is not a time, or is less than a week ago without permission.
         WriteError
-            Another process compacts or vacuums the dataset, or it cannot be written.
+            The dataset cannot be written, or another process compacts or vacuums it.
         """
         maintain(
             self._folder(),

@@ -643,7 +643,7 @@ class Chunk:
         width
             The largest width of the inner table, in characters.
         redact
-            Replace ids and the format's version by ``[**REDACTED**]``, for output that is compared.
+            Replace ids and the format's version by ``[**REDACTED**]``, so that outputs can be compared.
         trim_metadata_keys
             Remove the prefixes ``rerun:`` and ``sorbet:`` from the metadata keys.
         """

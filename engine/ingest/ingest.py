@@ -89,7 +89,7 @@ class Ingest:
         Whether a recording replaces one with the same id from another file. If not, its file goes into quarantine.
     diagnose
         Check the data of each file, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of faults,
-        ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
+        ``"quarantine"`` also puts files with errors into quarantine. This reads each file one more time.
     keep_versions
         How long old versions of the store are kept for readers.
     compact_every

@@ -653,9 +653,9 @@ class IngestMetrics(IngestListener):
 class MetricsServer:
     """Serves metrics at ``http://host:port/metrics`` until it is closed; a context manager.
 
-    Port 0 takes a free port; ``port`` is its number. Raises ``UsageError`` if another program uses the port, or if the
-    address does not belong to this host. There is no TLS and no password: every program that can reach the address can
-    read the metrics.
+    Port 0 selects a free port; ``port`` is the number of that port. Raises ``UsageError`` if another program uses the
+    port, or if the address does not belong to this host. There is no TLS and no password: every program that can reach
+    the address can read the metrics.
     """
 
     def __init__(self, metrics: IngestMetrics, port: int, host: str = HOST) -> None:

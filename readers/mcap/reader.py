@@ -544,7 +544,7 @@ class McapReader(FrameReader):
         Topics that match one of these patterns are skipped, after the includes are applied.
     start_time_ns, end_time_ns
         Only messages at or after the start and before the end are read, by their log time in ns as the writer wrote it.
-        Chunks of the file that do not overlap are not decompressed. Data about the whole file (statistics, schemas,
+        Chunks of the file outside this range are not decompressed. Data about the whole file (statistics, schemas,
         metadata, attachments, robots) is not affected.
     recover
         Read the recoverable parts of a damaged file, in one split. A ``ReadWarning``, and :meth:`recovery_report`,
