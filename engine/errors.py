@@ -230,7 +230,7 @@ class PipelineError(ChunkmillError, RuntimeError):
 
 
 class FunctionResultError(PipelineError, ValueError):
-    """A function of a computed column gave a value of another type, or not one value for each row."""
+    """A function of a computed column gave a value of another type, or did not give one value for each row."""
 
     code = "chunkmill.function_result"
     number = "CM402"

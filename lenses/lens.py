@@ -160,9 +160,9 @@ class DeriveLens:
     It applies to chunks with a component named exactly ``input_component``. The new columns go to the same entity, to
     ``output_entity``, or to ``output_child``, a path below the input's entity. With ``scatter``, each element becomes a
     row of its own: an input row of n elements gives n rows at its time. A null or empty row gives one row, or none
-    without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` restricts it to some rows. With
-    ``strict``, a selector without a result is an error, because the input has no such field. A lens with ``scatter``
-    and times raises an error if none of its selectors has a result.
+    without ``keep_empty``. With ``static`` the rows have no timelines. :meth:`where` restricts the lens to some rows.
+    With ``strict``, it is an error if the input lacks the field of a selector. A lens with ``scatter``, or with times
+    in its output, raises an error if none of its selectors has a result.
 
     Lenses are immutable: each ``to_…`` returns a new one. They can be pickled if their callables can.
 
@@ -201,7 +201,8 @@ class DeriveLens:
         It must give one bool per row; null counts as false.
 
         Several such lenses can divide the rows of a component. Rows that match no lens stay in the input column, if
-        unmatched data is forwarded. Rows that match two lenses go to both. ``otherwise`` describes the other rows.
+        unmatched data is forwarded. Rows that match two lenses go to both. ``otherwise`` is a text that describes the
+        other rows.
 
         >>> moving = DeriveLens("Car:state").where(".moving").to_component("Car:speed", ".speed")
         >>> moving.describe()
@@ -228,8 +229,8 @@ class DeriveLens:
     ) -> DeriveLens:
         """Add a component column. A name alone gives a descriptor without archetype and component type.
 
-        Values keep the selector's type, or are cast to the Arrow type ``cast_to``. ``"auto"`` is Rerun's type for the
-        component type of the descriptor. A value that does not fit is an error. If the input has no such field, no
+        Values keep the selector's type, or are cast to the Arrow type ``cast_to``. ``"auto"`` means Rerun's Arrow type
+        for the descriptor's component type. A value that does not fit is an error. If the input has no such field, no
         column is made, or, with ``required``, an error is raised. Without ``nullable``, the type of the column excludes
         null instances, and a null instance is an error.
         """
@@ -272,7 +273,7 @@ class DeriveLens:
         unit: float | str | None = None,
         to_unit: str | None = None,
     ) -> DeriveLens:
-        """Add ``Scalars:scalars``, float64, with one series for each selector. A name without a dot is a field.
+        """Add ``Scalars:scalars``, float64, with one series for each selector. A name without a leading dot is a field.
 
         ``names`` are the names of the series, in a static chunk next to each derived chunk. ``unit`` is the data's unit
         or a factor. Values are converted to ``to_unit``, by default the SI unit.
@@ -320,7 +321,7 @@ class DeriveLens:
     def to_translation(self, x: str, y: str, z: str) -> DeriveLens:
         """Add ``Transform3D:translation`` from the fields of these names; a missing field is an error.
 
-        Otherwise it works like :meth:`to_translation3d`; so do the three methods below.
+        Otherwise, this method and the three methods below work like :meth:`to_translation3d`.
 
         >>> DeriveLens("Pose:message").to_translation("position.x", "position.y", "position.z").outputs[0].required
         True

@@ -434,7 +434,7 @@ Quarantine = Callable[[Chunk, LensError], None]
 
 
 class ContentPredicate(Protocol):
-    """A predicate that selects the entities for lenses."""
+    """A predicate that selects the entities that lenses apply to."""
 
     def matches(self, entity_path: str) -> bool:
         """Return whether the entity is selected."""
@@ -525,7 +525,7 @@ class LensSet(Operator):
     def apply(self, chunk: Chunk, prefix: str = "") -> list[Chunk]:
         """Return the output chunks of lenses for ``chunk``; ``content`` is ignored.
 
-        Raises :class:`LensError` with the errors of the first failed chunk, after ``prefix``.
+        Raises :class:`LensError` with ``prefix`` and the errors of the first failed chunk.
         """
         out = []
         for output in self.outputs(chunk):

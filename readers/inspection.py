@@ -29,7 +29,7 @@ class TimelineReport:
 
 @dataclass(frozen=True, slots=True)
 class EntitySummary:
-    """One entity, or one topic of an MCAP. ``None`` means unknown without reading the whole file.
+    """One entity, or one topic of an MCAP. ``None`` means: unknown unless the whole file is read.
 
     ``rate`` is in messages (or rows) per second, ``largest_gap`` in ns. If the times within chunks are not known,
     ``gap_at_least`` is a lower bound from the chunk headers.

@@ -82,7 +82,7 @@ class VersionInfo:
 
 @dataclass(frozen=True)
 class BearerTokenObjectStoreAuth:
-    """A function that returns a token with which a client of Rerun's server reads an object store.
+    """A function that returns the token that a client of Rerun's server needs to read an object store.
 
     chunkmill uses the credentials of the environment, and no tokens; see the page on object stores.
     """
@@ -131,7 +131,7 @@ class CatalogClient:
     ImportError
         The package ``datafusion`` is not installed.
     ValueError
-        The URL does not name a folder or a prefix of an object store; it may name a server.
+        The URL names a server, or anything else but a folder or a prefix of an object store.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class CatalogClient:
         self._log.read()
 
     def for_clients(self, readable: Collection[str] | None) -> CatalogClient:
-        """Return a catalog client with which a server answers its clients.
+        """Return a catalog client that a server uses to answer its own clients.
 
         Files of tables must be in the catalog or in ``readable``; None allows all. Blobs in other files are not read.
         """
@@ -223,7 +223,7 @@ class CatalogClient:
     def ctx(self) -> CatalogContext:
         """A DataFusion session with every table and dataset by its name, including those created later.
 
-        Dots divide a name into a catalog, a schema and a table of SQL. See :meth:`CatalogContext.sql`.
+        Dots divide a name into SQL's catalog, schema and table. See :meth:`CatalogContext.sql`.
         """
         if self._context is None:
             from .sql import CatalogContext
@@ -276,8 +276,8 @@ class CatalogClient:
 
         The columns are ``version`` (of the catalog), ``made_at``, ``author``, ``operation`` (``create``, ``rename``,
         ``change`` or ``remove``), ``kind`` (``dataset`` or ``table``), ``name``, ``id``, and ``earlier_name`` (of
-        renamed entries). Changes by releases that did not record them are missing. For versions of a dataset or table,
-        call its ``list_versions``.
+        renamed entries). Changes made by releases that did not yet record changes are missing. For versions of a
+        dataset or table, call its ``list_versions``.
         """
         return changes_table(self._log.read().changes)
 
@@ -396,9 +396,9 @@ class CatalogClient:
     ) -> DatasetEntry:
         """Create a dataset: empty, or with the recordings of the store at ``url``, which stays in its place.
 
-        Names are unique across datasets and tables. ``exist_ok`` returns an existing dataset of this name; a ``url``
-        or ``id`` that you pass must be its own. ``id`` is an unused id, by default a new one. ``with_assets`` also
-        creates the hidden dataset of assets, by default created with the first asset.
+        Names are unique across datasets and tables. ``exist_ok`` returns an existing dataset of this name; a ``url`` or
+        ``id`` that you pass must match it. ``id`` is an unused id, by default a new one. ``with_assets`` also creates
+        the hidden dataset of assets, which otherwise is created with the first asset.
 
         Raises
         ------
@@ -451,7 +451,7 @@ class CatalogClient:
         return self._table_of(created_table(self._log, name, schema, url))
 
     def create_table_at(self, name: str, schema: pa.Schema, url: str | os.PathLike[str]) -> TableEntry:
-        """Create a table exactly at ``url``, like the call of Rerun's protocol; see :meth:`create_table`.
+        """Create a table exactly at ``url``, as the call in Rerun's protocol does; see :meth:`create_table`.
 
         Also raises ``AlreadyExistsError`` if ``url`` has a table.
         """
@@ -460,7 +460,7 @@ class CatalogClient:
         return self._table_of(created_table_at(self._log, name, schema, url))
 
     def register_table(self, name: str, url: str | os.PathLike[str]) -> TableEntry:
-        """Name an existing Lance table, which stays in its place.
+        """Register an existing Lance table under a name. The table stays in its place.
 
         Raises
         ------
@@ -481,7 +481,7 @@ class CatalogClient:
     def do_global_maintenance(self) -> None:
         """Compact datasets and tables, and remove data that nothing has needed for a week, such as deleted datasets.
 
-        Create missing times and statistics of values of recordings, on Spark if there are many bytes. See
+        Create the times and value statistics that recordings lack, on Spark if there are many bytes. See
         :meth:`DatasetEntry.do_maintenance` and :meth:`TableEntry.do_maintenance`. Registered tables and the data of
         deleted tables stay unchanged. Files left by a killed process are removed after a week. If an entry fails, the
         others are still maintained; then the first error is raised.
@@ -517,7 +517,7 @@ class CatalogClient:
         AlreadyExistsError
             The destination has other files, a copy of another catalog, or a copy that was changed.
         ReadError
-            A file cannot be read; transient if it was removed meanwhile.
+            A file cannot be read; the error is transient if the file was removed meanwhile.
         WriteError
             The destination cannot be written, or another process copies there.
         ValueError

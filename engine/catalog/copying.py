@@ -51,9 +51,9 @@ _HINT: Final = "Copy to another place, or remove the files there first."
 class CopyReport:
     """The report of a copy of a catalog.
 
-    ``version`` is the catalog's. ``copied`` files (``bytes`` in total) were written and verified, ``present`` files
-    existed before, and ``removed`` files of an earlier copy were deleted. ``references`` are the places of data outside
-    the catalog, to which the copy refers.
+    ``version`` is the catalog's. ``copied`` is the number of files (``bytes`` in total) that were written and verified,
+    ``present`` of those that existed before, and ``removed`` of those of an earlier copy that were deleted.
+    ``references`` are the places of data outside the catalog, to which the copy refers.
     """
 
     source: str

@@ -240,7 +240,7 @@ class DatasetView(ValueSearch, DatasetCuration):
         include_tombstone_columns
             Show also ``Clear:is_recursive``, which clears components.
         fill_latest_at
-            Fill nulls with the latest earlier value of the segment. An empty list and a clear are values, too.
+            Fill nulls with the latest earlier value of the segment. Empty lists and clears count as values, too.
         using_index_values
             The index values of the rows, instead of those of the data: integers or times, for all segments; or a
             mapping, or a DataFrame with ``rerun_segment_id`` and the index, for the segments in it.
@@ -395,7 +395,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
 
     @property
     def dataset(self) -> DatasetEntry:
-        """The dataset itself, which is the view of everything."""
+        """The dataset itself, which is the view of all its segments and entities."""
         return self
 
     @property
@@ -444,7 +444,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         ValueError
             ``start`` or ``end`` is given without ``timeline``.
         NotImplementedError
-            This dataset is at a version, which a URL cannot name.
+            This is a version of the dataset, and a URL cannot name versions.
         """
         if self._version is not None:
             text = f"a segment URL cannot name a version, and this is version {self._version} of '{self.name}'"
@@ -556,7 +556,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         an id gets its file's name.
 
         The registration runs in a thread; ``wait()`` of the handle waits for its end. Guarantee: each file succeeds or
-        fails as a whole, independently of the others; its result arrives once it is visible. With the deprecated
+        fails as a whole, independently of the others; its result arrives once the file is visible. With the deprecated
         arguments ``recording_layer`` or ``timeout_secs`` of 0.27, the call waits, and returns the id of the segment.
 
         Parameters
@@ -610,8 +610,8 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         """Register all recordings below a folder or prefix.
 
         The other parameters are those of :meth:`register`. A folder that is one input, such as a LeRobot dataset,
-        counts as one file. Hidden files of formats other than RRD are skipped. A recording without an id gets the names
-        of its folders and file: ``monday/drive.mcap`` is ``monday-drive``.
+        counts as one file. Hidden files of formats other than RRD are skipped. A recording without an id gets one from
+        the names of its folders and file: ``monday/drive.mcap`` becomes ``monday-drive``.
 
         Raises
         ------
@@ -663,7 +663,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         Raises
         ------
         WriteError
-            Other processes kept changing them.
+            Other processes kept changing these properties.
         """
         names = [segment_ids] if isinstance(segment_ids, str) else list(segment_ids)
         for name in names:
@@ -690,8 +690,8 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         Parameters
         ----------
         optimize_indexes
-            Create the times and the statistics of values of recordings that lack them, such as those registered in
-            place, by reading their chunks once, on Spark if there are many bytes or the files are remote. Unreadable
+            Create the times and value statistics that recordings lack, such as those registered in place. This reads
+            the chunks of these recordings once, on Spark if there are many bytes or the files are remote. Unreadable
             recordings stay unchanged, with a ``ReadWarning``. Also update search indexes.
         retrain_indexes
             Do the same, and train the search indexes again.
@@ -701,14 +701,14 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
             Remove versions from before this time, and the data that only they need; see :meth:`RecordingStore.vacuum`.
             A datetime (by default in UTC), ISO text, a timedelta (how long ago), or nanoseconds since 1970.
         unsafe_allow_recent_cleanup
-            Allow a time less than a week ago. Queries that began before it may then fail.
+            Allow a time less than a week ago. Queries that began before that time may then fail.
 
         Raises
         ------
         ValueError
             ``cleanup_before`` is not a time, or is less than a week ago without permission.
         WriteError
-            Another process compacts or vacuums the dataset, or it cannot be written.
+            The dataset cannot be written, or another process compacts or vacuums it.
         """
         maintain(
             self._folder(),

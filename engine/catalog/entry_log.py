@@ -486,7 +486,7 @@ def changing(method: Method) -> Method:
 class Entry:
     """An entry of a catalog, found by name or id.
 
-    An entry equals another handle of the same entry, its name, and its id, so that ``"drives" in client.entries()``
+    An entry equals its name, its id, and any other handle of the same entry, so that ``"drives" in client.entries()``
     works. The name is the one at the time of the look-up. Everything else is read from the current catalog, and raises
     ``NotFoundError`` once the entry is deleted.
     """
@@ -568,7 +568,7 @@ class Entry:
     def delete(self) -> None:
         """Delete the entry from the catalog; for a dataset, also its blueprints.
 
-        The data stays. A week later, the global maintenance removes data in the catalog's own folder.
+        The data stays. After a week, the global maintenance removes the entry's data from the catalog's own folder.
 
         Raises
         ------

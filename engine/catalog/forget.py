@@ -84,8 +84,8 @@ class RemainingItem:
 class ForgetReport:
     """The report of forgetting segments of a dataset.
 
-    ``layers`` are the (segment, layer) pairs with data in any version. ``removed`` and ``remaining`` are the items that
-    were and were not removed. ``tags`` are the removed tags.
+    ``layers`` are the (segment, layer) pairs with data in any version. ``removed`` are the items that were removed,
+    ``remaining`` those that were not. ``tags`` are the removed tags.
 
     >>> report = ForgetReport("drives", ("monday",), (("monday", "base"),), (RemovedItem("shard", "a.rrd", 7),), (), ())
     >>> report.is_complete, report.bytes
@@ -102,7 +102,7 @@ class ForgetReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the catalog's folder has no data of the segments any more."""
+        """Whether no data of the segments remains in the catalog's folder."""
         return not any(item.is_below for item in self.remaining)
 
     @property

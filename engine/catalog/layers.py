@@ -69,7 +69,7 @@ _RRD: Final = ".rrd"
 
 
 class OnDuplicateSegmentLayer(StrEnum):
-    """The choices for a new layer whose name its segment already has."""
+    """The choices for a new layer if its segment already has a layer of this name."""
 
     ERROR = "error"
     """Keep the existing layer; the new layer fails."""
@@ -82,7 +82,7 @@ class OnDuplicateSegmentLayer(StrEnum):
 
     @classmethod
     def of(cls, value: OnDuplicateSegmentLayer | str) -> OnDuplicateSegmentLayer:
-        """The member of a value. Raises ``UsageError`` for another value."""
+        """The member with this value. Raises ``UsageError`` if there is none."""
         try:
             return cls(value)
         except ValueError:

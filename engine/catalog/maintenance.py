@@ -230,7 +230,7 @@ _DRAFT: Final = re.compile(
 class CatalogFault:
     """A damaged file of a catalog: a file of ``dataset`` or ``table``, or of the catalog itself if both are None.
 
-    ``segment_id`` and ``layer`` name the layer that needs it, if any. ``error`` names the file and the fault.
+    ``segment_id`` and ``layer`` identify the layer that needs the file, if any. ``error`` names the file and the fault.
     """
 
     error: ReadError

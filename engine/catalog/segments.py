@@ -357,9 +357,9 @@ class TimelineInfo:
 class DatasetInfo:
     """A summary of a dataset, from its schemas and manifests; see :meth:`DatasetEntry.info`.
 
-    ``size_bytes`` is the size of the stored chunks of all layers. ``num_entities`` and
-    ``num_component_columns`` count the columns of the schema without properties; ``property_columns`` are those of
-    the segment table.
+    ``size_bytes`` is the size of the stored chunks of all layers. ``num_entities`` and ``num_component_columns`` count
+    entities and component columns, both without properties; ``property_columns`` are the columns of properties in the
+    segment table.
     """
 
     dataset_name: str

@@ -60,7 +60,7 @@ class TableFrame(QueryFrame):
 
     @classmethod
     def of_entry(cls, entry: TableEntry, tables: NamedTables) -> TableFrame:
-        """The rows of a table, under its current name."""
+        """The rows of a table, read on use."""
         context = SessionContext()
         context.register_dataset(_TABLE, TableScan(entry))
         return cls(context.table(_TABLE), tables)
@@ -176,7 +176,7 @@ class CatalogContext(SessionContext):
     """A DataFusion session with the entries of a catalog, and tables that you register in it.
 
     ``entries`` returns the current entries, including hidden ones. Statements cannot read or write files outside the
-    catalog. ``without`` names columns of segment tables to hide.
+    catalog. ``without`` lists the columns to hide in segment tables.
     """
 
     def __init__(self, entries: Callable[[], list[DatasetEntry | TableEntry]], without: Collection[str] = ()) -> None:
@@ -194,10 +194,10 @@ class CatalogContext(SessionContext):
     ) -> DataFrame:
         """Return the rows of a statement as a DataFrame, read on use. A statement that writes runs at once.
 
-        A table name is the table; a dataset name is the table of its segments. ``reader('DATASET', index => 'INDEX')``
-        returns the rows of :meth:`DatasetView.reader`. Pass its other arguments by name, as well as ``contents``,
-        ``segments`` (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for
-        ``fill_latest_at``). Rows are those of the newest version::
+        The name of a dataset stands for the table of its segments. ``reader('DATASET', index => 'INDEX')`` returns the
+        rows of :meth:`DatasetView.reader`. Pass its other arguments by name, as well as ``contents``, ``segments``
+        (ids, patterns such as ``drive-*``, or a query in parentheses) and ``fill`` (short for ``fill_latest_at``). Rows
+        are those of the newest version::
 
             client.ctx.sql("SELECT frame FROM reader('drives', index => 'frame', contents => '/imu/**') LIMIT 5")
 
@@ -236,7 +236,7 @@ class CatalogContext(SessionContext):
         param_values: dict[str, Any] | None = None,
         **named_params: Any,
     ) -> DataFrame:
-        """Like :meth:`sql`, for statements that the options allow."""
+        """Like :meth:`sql`, but refuses statements that the options do not allow."""
         return self.sql(query, options, param_values, **named_params)
 
     def _planned(
@@ -292,7 +292,7 @@ class CatalogContext(SessionContext):
         return frame_of(pa.table({"count": pa.array([count], pa.uint64())}))
 
     def frame_of(self, entry: TableEntry) -> TableFrame:
-        """The rows of a table, under its current name."""
+        """The rows of a table, read on use."""
         return TableFrame.of_entry(entry, self._entries)
 
 

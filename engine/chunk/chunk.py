@@ -325,8 +325,8 @@ class Chunk:
     ) -> Chunk:
         """Make a chunk from time columns and component columns of equal length; without time columns it is static.
 
-        Rows out of time order are stably sorted by all timelines, taken in the order of their names. The chunk gets a
-        fresh id; its row ids are derived from it.
+        If rows are not in time order, all rows are stably sorted by the timelines, in the order of the timelines'
+        names. The chunk gets a fresh id; its row ids are derived from it.
 
         Raises
         ------
@@ -423,7 +423,7 @@ class Chunk:
 
     @classmethod
     def from_data(cls, data: ChunkData) -> Chunk:
-        """The chunk of decoded columns."""
+        """Make a chunk from decoded columns."""
         return cls(data, None, None)
 
     @classmethod
@@ -643,7 +643,7 @@ class Chunk:
         width
             The largest width of the inner table, in characters.
         redact
-            Replace ids and the format's version by ``[**REDACTED**]``, for output that is compared.
+            Replace ids and the format's version by ``[**REDACTED**]``, so that outputs can be compared.
         trim_metadata_keys
             Remove the prefixes ``rerun:`` and ``sorbet:`` from the metadata keys.
         """

@@ -217,7 +217,7 @@ class ChunkHeader:
     """A chunk without its payload.
 
     ``chunk_id`` is the 16-byte TUID. ``timelines`` are sorted by name, ``components`` by (archetype with None first,
-    component, component type). Headers read from a footer lack components with only nulls.
+    component, component type). Headers from a footer lack components that have only nulls.
     """
 
     chunk_id: bytes

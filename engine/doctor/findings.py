@@ -170,7 +170,7 @@ class Finding:
         return KINDS[self.kind].hint
 
     def within(self, source: str, segment: str | None) -> Finding:
-        """The finding with its input and recording."""
+        """The finding with this input and recording."""
         return replace(self, source=source, segment=segment)
 
     def to_dict(self) -> dict[str, Any]:
@@ -224,8 +224,8 @@ SCHEMA: Final = pa.schema(
 class Diagnosis:
     """The result of a diagnosis:
 
-    ``findings``, most severe first, and the numbers of ``recordings`` and ``rows``. It is true if there are no
-    findings. A notebook shows a table of them.
+    ``findings``, most severe first, and the numbers of ``recordings`` and ``rows``. A diagnosis without findings is
+    true. A notebook shows a table of them.
     """
 
     findings: tuple[Finding, ...]

@@ -117,7 +117,7 @@ class MetricsCollector:
 
     @property
     def queries(self) -> list[QueryMetrics]:
-        """The queries that have ended so far, in the order of their ends."""
+        """The queries that have ended so far, in the order in which they ended."""
         return list(self._queries)
 
     def last_query(self) -> QueryMetrics | None:

@@ -58,8 +58,8 @@ from ..storage import ObjectInfo, ObjectUrl, await_copy, bucket_of, copy_object,
 class LandedFile(NamedTuple):
     """A file of a landing folder: absolute path or URL, size in bytes, modification time in ns since the Unix epoch.
 
-    For a folder that is one recording, the size is the total of its files, and the time is the newest of its files and
-    the folder.
+    For a folder that is one recording, the size is the total of its files, and the time is the latest of the folder and
+    its files.
     """
 
     path: str

@@ -89,7 +89,7 @@ class Ingest:
         Whether a recording replaces one with the same id from another file. If not, its file goes into quarantine.
     diagnose
         Check the data of each file, as :func:`diagnose` does, before it is stored: ``"warn"`` warns of faults,
-        ``"quarantine"`` also puts files with errors into quarantine. Each file is read once more.
+        ``"quarantine"`` also puts files with errors into quarantine. This reads each file one more time.
     keep_versions
         How long old versions of the store are kept for readers.
     compact_every
@@ -106,7 +106,7 @@ class Ingest:
     reading
         Options of the formats; each file uses those of its own format. They are named like flags of ``chunkmill
         convert`` or arguments of the reader: ``topics``, ``exclude_topics``, ``start_time_ns``, ``recover``,
-        ``index_columns`` and so on. ``parquet`` takes those of :class:`ParquetReader` as a mapping.
+        ``index_columns`` and so on. ``parquet`` takes the arguments of :class:`ParquetReader` as a mapping.
 
     Raises
     ------

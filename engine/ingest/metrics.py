@@ -57,7 +57,8 @@ class IngestListener(Protocol):
     def looked(self, ready: int, waiting: int, oldest_seconds: float) -> None:
         """The landing folder was listed.
 
-        ``ready`` files can be ingested; ``waiting`` files changed too recently. ``oldest_seconds`` is the longest wait.
+        ``ready`` is the number of files that can be ingested, ``waiting`` of those that changed too recently.
+        ``oldest_seconds`` is the longest wait.
         """
 
     def batch_began(self, number: int, files: int, size: int) -> None:
@@ -652,9 +653,9 @@ class IngestMetrics(IngestListener):
 class MetricsServer:
     """Serves metrics at ``http://host:port/metrics`` until it is closed; a context manager.
 
-    Port 0 takes a free port; ``port`` is its number. Raises ``UsageError`` if another program uses the port, or if the
-    address does not belong to this host. There is no TLS and no password: every program that can reach the address can
-    read the metrics.
+    Port 0 selects a free port; ``port`` is the number of that port. Raises ``UsageError`` if another program uses the
+    port, or if the address does not belong to this host. There is no TLS and no password: every program that can reach
+    the address can read the metrics.
     """
 
     def __init__(self, metrics: IngestMetrics, port: int, host: str = HOST) -> None:

@@ -64,7 +64,7 @@ class Difference:
 class Comparison:
     """The result of comparing two inputs: the numbers of common ``rows`` and ``components``, and the ``differences``.
 
-    For each component it lists the first differences and the number of the others.
+    For each component it lists the first differences and counts the others.
     """
 
     rows: int

@@ -338,8 +338,9 @@ class CompactionReport:
     """The report of a compaction.
 
     ``versions`` are the numbers of the published versions. Counts of files and their ``bytes`` include only files that
-    the newest version needs. ``moved`` recordings were rewritten, ``laid_out`` of them with new chunks. ``written`` is
-    the size of new shards in bytes. ``damaged`` are the ids of unreadable recordings, which are unchanged.
+    the newest version needs. ``moved`` is the number of rewritten recordings, ``laid_out`` the number of those with new
+    chunks. ``written`` is the size of new shards in bytes. ``damaged`` are the ids of unreadable recordings, which are
+    unchanged.
     """
 
     versions: tuple[int, ...]

@@ -287,13 +287,13 @@ class Frames(ABC):
             ``entity_path`` has the entity of each row.
         index
             The timeline that sorts the rows. Its column is the first, and rows without it are left out. By default,
-            rows are in the order of the stream, on any timelines.
+            rows of all timelines are in the order of the stream.
         columns
             The columns, in this order; ``"linear_acceleration.x"`` is a field of a struct. Other columns are not
             decoded, if the format allows that.
         start, end
-            The range of the index, without ``end``: nanoseconds or a sequence number, a ``datetime``, a ``datetime64``,
-            ISO 8601 text (in UTC if it has no zone), or a ``timedelta``.
+            The range of the index, excluding ``end``: nanoseconds or a sequence number, a ``datetime``, a
+            ``datetime64``, ISO 8601 text (in UTC if it has no zone), or a ``timedelta``.
         flatten
             Make each field of a struct a column (``header.stamp.sec``), instead of the struct.
         static
@@ -341,7 +341,7 @@ class Frames(ABC):
     ) -> RunReport:
         """Run the pipeline into a folder of Parquet files: a subfolder per entity, with the columns of its chunks.
 
-        :class:`ParquetReader` reads the same chunks again. Guarantees and errors are those of :func:`write_parquet`,
+        :class:`ParquetReader` reads the same chunks back. Guarantees and errors are those of :func:`write_parquet`,
         which accepts several recordings.
         """
         store = StoreEntry("recording", application_id, recording_id)

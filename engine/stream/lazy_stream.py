@@ -97,7 +97,7 @@ class LazyChunkStream(Frames):
     Order: the chunks of a source keep their order. A merge yields the chunks of the first input, then those of the
     second, and so on; merged branches of one split have the order of their source. Two runs over the same bytes give
     the same chunks in the same order, with every executor. Ids of new chunks and rows ascend in that order. Except for
-    the start time in them, ids are the same in every run and every try of a task.
+    the start time that they contain, ids are the same in every run and every try of a task.
 
     >>> from chunkmill import ComponentColumn
     >>> chunks = [Chunk.from_columns(p, [], [ComponentColumn("volume", [1.0])]) for p in ("/a", "/b/c")]
@@ -272,8 +272,8 @@ class LazyChunkStream(Frames):
     ) -> list[Chunk]:
         """Run the pipeline and return its chunks.
 
-        On Spark, chunks of 1 KiB or more stay in scratch until they are used. If chunks are only selected from a list
-        or tuple of :meth:`from_iter`, the results are the same objects.
+        On Spark, chunks of 1 KiB or more stay in scratch until they are used. If the pipeline only selects chunks of a
+        list or tuple given to :meth:`from_iter`, the results are the same objects.
         """
         chosen = executor_of(executor, self._live_node())
         if chosen == "inline" or needs_no_task(self._live_node()):
@@ -397,8 +397,8 @@ class LazyChunkStream(Frames):
         By default the store is in the scratch folder while it is used. With ``into`` it is kept in that folder, as a
         new version of a :class:`RecordingStore` with only this recording, in shards of about ``shard_bytes`` bytes.
 
-        ``optimize`` is an :class:`OptimizationProfile`. Without one, chunks are only split and merged as the viewer
-        does on insertion.
+        ``optimize`` is an :class:`OptimizationProfile`. Without a profile, chunks are only split and merged as the
+        viewer does on insertion.
         """
         if optimize is not None:
             optimize.max_bytes  # noqa: B018 (an invalid profile fails here, before the run)
@@ -427,7 +427,8 @@ class LazyChunkStream(Frames):
         Without ``payload``, rows refer to parts, which are files of chunks. The first action on the frame runs the
         pipeline and writes the parts. Later actions, and frames derived from this one, use the same rows. Parts are in
         the scratch folder until the Spark session or this Python process ends. With ``into``, parts are kept in that
-        new folder, with digests of chunks that are verified on reading. You can then save the rows, and use them later.
+        new folder, with digests of the chunks, which are checked on reading. You can then save the rows, and use them
+        later.
 
         With ``payload`` each row contains its chunk as an Arrow IPC stream of less than 64 MiB. Larger chunks are split
         into chunks of fewer rows. Nothing is stored. Each action runs the pipeline again, with the same chunks and ids.

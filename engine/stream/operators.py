@@ -78,11 +78,11 @@ class ContentFilter:
         return cls()
 
     def include(self, path: str, *, subtree: bool = False) -> ContentFilter:
-        """A filter that also includes ``path``: an entity, or a subtree with ``/**``. ``subtree`` appends ``/**``."""
+        """A filter that also includes ``path``: an entity, or with ``/**`` a subtree. ``subtree`` appends ``/**``."""
         return ContentFilter([*self._exprs, _expression(path, subtree)])
 
     def exclude(self, path: str, *, subtree: bool = False) -> ContentFilter:
-        """A filter that excludes ``path``: an entity, or a subtree with ``/**``. ``subtree`` appends ``/**``."""
+        """A filter that excludes ``path``: an entity, or with ``/**`` a subtree. ``subtree`` appends ``/**``."""
         return ContentFilter([*self._exprs, "-" + _expression(path, subtree)])
 
     def include_properties(self) -> ContentFilter:

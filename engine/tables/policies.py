@@ -118,7 +118,7 @@ class Skip(Policy):
 
 
 class Fail(Policy):
-    """Fails the run, as without a policy. Use it before a policy that would match the same errors."""
+    """Fails the run, as if there were no policy. Use it before a policy that would match the same errors."""
 
 
 Policies: TypeAlias = Policy | Sequence[Policy]

@@ -192,7 +192,7 @@ def demultiplex(
     """Open a video track of an MP4, QuickTime, Matroska or WebM file, and read its samples without decoding.
 
     Guarantee: samples are in decoding order, and the same in every run. H.264 and H.265 are in Annex B form with
-    parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. ``start`` and ``end`` (seconds, without ``end``)
+    parameter sets at each key frame; AV1, VP8 and VP9 are unchanged. ``start`` and ``end`` (seconds, excluding ``end``)
     select the samples shown in that time, and earlier ones from the last key frame on, which decoding needs.
 
     A ``VideoStream`` cannot hold B-frames. Such videos are re-encoded in the same codec, with the same key frames and a

@@ -30,9 +30,9 @@ _COLOURS: Final = ("read", "operate", "encode", "decode", "write", "start")
 class ExportReport:
     """The result of an export: a report on each episode of this run, and the counts of the whole dataset.
 
-    ``skipped`` recordings were already in the dataset, from the same source and with the same specification.
-    ``removed`` recordings were removed from the dataset, because their source store no longer has them. A notebook
-    shows the reports.
+    ``skipped`` lists the recordings that were already in the dataset, from the same source and with the same
+    specification. ``removed`` lists those that were removed from it, because their source store no longer has them. A
+    notebook shows the reports.
     """
 
     destination: str

@@ -29,7 +29,7 @@ class BagSource(McapSource):
     """The chunks of one bag.
 
     Guarantee, as for :class:`McapSource`: every message of a selected topic (and time) becomes exactly one row, in the
-    same order in every run over the same bytes. Chunks without such messages, by the index, are not read.
+    same order in every run over the same bytes. Chunks that have no such messages according to the index are not read.
     """
 
     reader = "BagReader"
@@ -195,10 +195,10 @@ class BagReader(McapReader):
         The bag, or the URL of an object (``s3://``, ``gs://``, ``abfs://``). It must exist; it is opened when the
         stream runs.
     timeline_type, timestamp_offset_ns, decoders, include_topic_regex, exclude_topic_regex, start_time_ns, end_time_ns
-        As for :class:`McapReader`. Chunks of the bag without messages of these topics and times are not read.
+        As for :class:`McapReader`. The bag's chunks that have no messages of these topics and times are not read.
     recover
-        Read the rest of a truncated or damaged bag in one split. A ``ReadWarning`` and :meth:`recovery_report` report
-        the loss. A bag has no checksums, except in bz2 and lz4 chunks.
+        Read the recoverable parts of a truncated or damaged bag, in one split. A ``ReadWarning`` and
+        :meth:`recovery_report` report the loss. A bag has no checksums, except in bz2 and lz4 chunks.
 
     Raises
     ------

@@ -31,7 +31,7 @@ Ticks = npt.NDArray[np.int64]
 
 
 class ChannelTiming(NamedTuple):
-    """Log times in ns: the first, the last, and the largest gap between two messages, with its start.
+    """Log times in ns: the first, the last, and the largest gap between consecutive messages, with its start.
 
     Gap and start are None for a single message.
     """
@@ -117,8 +117,8 @@ class McapSchemaInfo:
 class McapChannelInfo:
     """A channel, described as in Rerun.
 
-    ``frequency_hz`` is the number of messages per second over the duration of the file, without and with the first
-    message. It is None for a single message, or if the duration is 0 or unknown.
+    ``frequency_hz`` has two rates, in messages per second over the duration of the file: one without the first
+    message, then one with it. It is None for a single message, or if the duration is 0 or unknown.
     """
 
     id: int
@@ -201,7 +201,7 @@ class McapInfo:
     ``bytes`` is the size of the file, ``uncompressed_bytes`` the size of the records in its chunks, and
     ``compressed_bytes`` their stored size. ``compression`` counts chunks by compression (``""`` is none). ``scanned``
     is true if the file has no summary, so all of it was read. ``statistics_present`` is true if the summary has
-    statistics. The other names of Rerun 0.41 exist as well. Where Rerun uses a name of chunkmill for another type,
+    statistics. Rerun 0.41's other attribute names exist as well. Where Rerun uses a name of chunkmill for another type,
     Rerun's value is in ``channel_info``, ``chunk_info`` or ``compression_info``.
     """
 

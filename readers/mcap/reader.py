@@ -209,7 +209,8 @@ class McapSource(Source[McapSplit]):
     Guarantee: every message of a selected topic (and time) is exactly one row. Order: first the chunks about the file
     from its summary; then messages by split, in a split by groups of MCAP chunks of about 32 MiB, and in a group by
     channel id, then by log time; then the chunks about the file that need a full read; then robots. It is the same for
-    every run over the same bytes. If the summary proves that the options select no message, ``nothing`` is the reason.
+    every run over the same bytes. If the summary proves that the options select no message, ``nothing`` is a warning
+    with the reason.
 
     Sources for other containers of channels with messages derive from this class. They override the methods from
     :meth:`open` to :meth:`rescue`, which open, divide and read a file.
@@ -543,10 +544,11 @@ class McapReader(FrameReader):
         Topics that match one of these patterns are skipped, after the includes are applied.
     start_time_ns, end_time_ns
         Only messages at or after the start and before the end are read, by their log time in ns as the writer wrote it.
-        Chunks of the file that do not overlap are not decompressed. Data about the whole file (statistics, schemas,
+        Chunks of the file outside this range are not decompressed. Data about the whole file (statistics, schemas,
         metadata, attachments, robots) is not affected.
     recover
-        Read the rest of a damaged file in one split. A ``ReadWarning``, and :meth:`recovery_report`, report the loss.
+        Read the recoverable parts of a damaged file, in one split. A ``ReadWarning``, and :meth:`recovery_report`,
+        report the loss.
 
     Raises
     ------

@@ -255,11 +255,11 @@ class McapRecoveryReport:
     """A report of the recovered and the lost parts of a file.
 
     ``whole_until`` is the offset of the first damage, or the size of an undamaged file. ``chunks`` and ``messages``
-    count the recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` counts unrecovered messages by the
-    summary's count, or at least those of unknown channels. ``reason`` is the fault at the end of the file, or None.
-    ``damaged`` has offset and reason of each loss, ``doubtful`` those of chunks that were recovered without a
-    confirming checksum. Both are limited to 1,000 places. ``last_times`` maps ``message_log_time`` to the latest
-    recovered time, in ns.
+    count the recovered ones, ``lost_bytes`` the skipped bytes. ``lost_messages`` is the summary's count minus the
+    recovered messages, but at least the number of messages of unknown channels. ``reason`` is the fault at the end of
+    the file, or None. ``damaged`` has offset and reason of each loss, ``doubtful`` of each chunk that was recovered
+    without a confirming checksum. Both are limited to 1,000 places. ``last_times`` maps ``message_log_time`` to the
+    latest recovered time, in ns.
     """
 
     path: str
