@@ -174,7 +174,7 @@ class NoSpaceError(WriteError):
 
 
 class UnfitRowsError(WriteError, ValueError):
-    """Rows have other columns or types than their table, or nulls in columns without nulls; no row was written."""
+    """Rows have other columns or types than their table, or nulls in columns that allow none; no row was written."""
 
     code = "chunkmill.unfit_rows"
     number = "CM203"
@@ -188,7 +188,7 @@ class CommitUnknownError(WriteError):
 
 
 class SameRecordingError(ChunkmillError, ValueError):
-    """Two files contain recordings with the same id, without a request to replace one."""
+    """Two files contain recordings with the same id, and no replacement was requested."""
 
     code = "chunkmill.same-recording"
     number = "CM301"
@@ -312,7 +312,7 @@ class UsageError(ChunkmillError, ValueError):
 
 
 class SelectorSyntaxError(UsageError):
-    """A query that cannot be parsed; the message shows it with a caret under the place.
+    """A query that cannot be parsed; the message shows it with a caret under the error.
 
     ``position`` counts characters from the start of ``query``.
     """
@@ -378,7 +378,7 @@ class ResourcesUnavailableError(SessionError):
 
 
 class SessionStartError(SessionError):
-    """A Spark session could not be started, because of Java, Spark, a setting or the master, not an input."""
+    """A Spark session could not be started. The cause is Java, Spark, a setting or the master, not an input file."""
 
     code = "chunkmill.session_start"
     number = "CM603"

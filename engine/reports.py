@@ -133,8 +133,8 @@ class RunReport:
     def joined(cls, reports: Sequence[RunReport], destination: str, began: float, seconds: float) -> RunReport:
         """Combine several runs into one report, with summed figures and all tasks on one time axis.
 
-        The runs ``began`` at this Unix time and took ``seconds`` together. ``start`` is the time before the first task,
-        without planning.
+        ``began`` is the Unix time at which the runs began, and ``seconds`` the time they took together. ``start`` is
+        the time before the first task, without planning.
         """
         first = reports[0]
         entities: dict[str, list[int]] = {}

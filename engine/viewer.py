@@ -67,8 +67,8 @@ def send_chunks(
     A stream is run, or a lazy store is loaded, one chunk at a time. Ids of chunks and rows are kept; the application
     and recording ids are those of ``recording``.
 
-    Guarantee: chunks are queued in their order. If something fails, the chunks before it have been sent. A chunk
-    without any component cannot be sent to a recording stream; it is left out with a warning.
+    Guarantee: chunks are queued in their order. If something fails, the chunks before the failure have been sent. A
+    chunk without any component cannot be sent to a recording stream; it is left out with a warning.
 
     Parameters
     ----------
@@ -331,9 +331,9 @@ class ViewerClient:
     def quit(self, *, wait: bool = True, timeout: float = 5.0) -> None:
         """End the spawned viewer.
 
-        If none is running, only warn (``UserWarning``). With ``wait``, return when it has ended. If it is still running
-        after ``timeout`` seconds, it is killed (by rerun-sdk 0.41 and newer). Raises ``RuntimeError`` if it is still
-        running after another ``timeout`` seconds.
+        If no viewer is running, only warn (``UserWarning``). With ``wait``, return when the viewer has ended. If it is
+        still running after ``timeout`` seconds, it is killed (by rerun-sdk 0.41 and newer). Raises ``RuntimeError`` if
+        it is still running after another ``timeout`` seconds.
         """
         if not self._owns_viewer:
             warnings.warn(

@@ -53,7 +53,7 @@ class EntitySummary:
 class OrderReport:
     """Faults in the row order of an entity.
 
-    ``late_rows`` counts, for each timeline, rows with an earlier time than a row before them. ``late_chunks`` counts
+    ``late_rows`` counts, for each timeline, rows whose time is before that of a preceding row. ``late_chunks`` counts
     chunks that begin before the end of an earlier chunk. ``disagreeing`` has pairs of timelines that order the rows
     differently; it is None if there are too many rows to compare.
     """

@@ -35,7 +35,7 @@ class RrdReader(FrameReader):
     damaged.
 
     With ``recover``, you get the intact chunks of a truncated or damaged file instead. When the stream ends, a
-    ``ReadWarning`` reports the loss: the recovered chunks, bytes and last times, and the reason for the end.
+    ``ReadWarning`` reports the loss: the recovered chunks, bytes and last times, and the reason why reading ended.
 
     Raises
     ------

@@ -706,7 +706,7 @@ class DatasetEntry(HiddenDatasets, DatasetVersions, DatasetForget, DatasetView, 
         Raises
         ------
         ValueError
-            ``cleanup_before`` is not a time, or is less than a week ago without permission.
+            ``cleanup_before`` is not a time, or is less than a week ago without ``unsafe_allow_recent_cleanup``.
         WriteError
             The dataset cannot be written, or another process compacts or vacuums it.
         """

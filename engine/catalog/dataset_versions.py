@@ -25,7 +25,7 @@ class DatasetVersions(Entry):
 
     @property
     def version(self) -> int | None:
-        """The number of the version that :meth:`at` opened, or None: each call reads the newest version."""
+        """The number of the version that :meth:`at` opened. If None, each call reads the newest version."""
         return self._version
 
     def at(self, version: VersionPoint | None = None) -> Self:

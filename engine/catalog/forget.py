@@ -69,7 +69,7 @@ class RemovedItem:
 
 @dataclass(frozen=True, slots=True)
 class RemainingItem:
-    """An item with possible data of a segment that was not removed: its place, the reason, and a hint.
+    """An item that was not removed, and may hold data of a segment: its place, the reason, and a hint.
 
     ``is_below``: the item is in the catalog's own folder, so the segment is not forgotten yet.
     """

@@ -341,9 +341,9 @@ class LayerInfo:
 class TimelineInfo:
     """A timeline of a dataset.
 
-    ``num_segments`` segments have times on it. ``min`` and ``max`` are the first and last of these, as ``numpy.int64``,
-    ``datetime64[ns]`` or ``timedelta64[ns]``, or None if no segment has times on it. ``kind`` is ``sequence``,
-    ``timestamp`` or ``duration``.
+    ``num_segments`` segments have times on it. ``min`` and ``max`` are the first and last of these times, as
+    ``numpy.int64``, ``datetime64[ns]`` or ``timedelta64[ns]``, or None if no segment has times on it. ``kind`` is
+    ``sequence``, ``timestamp`` or ``duration``.
     """
 
     name: str

@@ -61,7 +61,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
     @property
     def version(self) -> int | None:
-        """The number of the version that :meth:`at` opened, or None: each call reads the newest version."""
+        """The number of the version that :meth:`at` opened. If None, each call reads the newest version."""
         return self._version
 
     def at(self, version: VersionPoint | None = None) -> Self:
@@ -167,7 +167,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         NotFoundError
             The entry was deleted, or its table is gone.
         TypeError
-            ``batches`` and named values are given, or ``batches`` has another type.
+            Both ``batches`` and named values are given, or ``batches`` has another type.
         ValueError
             Named columns have different numbers of rows, or values of other types.
         UnfitRowsError
@@ -188,7 +188,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
     def overwrite(self, batches: Batches | None = None, **named_params: Any) -> None:
         """Replace all rows, in one commit. Columns may change.
 
-        Without ``batches`` and named values, and for an empty list, nothing changes. Parameters and errors are those of
+        Without ``batches`` or named values, or with an empty list, nothing changes. Parameters and errors are those of
         :meth:`append`.
         """
         table = self._table()
@@ -204,8 +204,8 @@ class TableEntry(Entry, TableVersions, TableCuration):
         """Replace the rows with the same key, and append the others, in one commit.
 
         The key consists of all fields with the metadata ``{"rerun:is_table_index": "true"}``. The whole row is
-        replaced: missing columns become null. A null equals no key. Concurrent upserts of one key result in one row.
-        Parameters and errors are those of :meth:`append`, and the following.
+        replaced: missing columns become null. A key with a null matches no row. Concurrent upserts of one key result in
+        one row. Parameters and errors are those of :meth:`append`, and the following.
 
         Raises
         ------
@@ -263,9 +263,9 @@ class TableEntry(Entry, TableVersions, TableCuration):
         compact_fragments
             Join small fragments, drop deleted rows, and add all rows to the table's indexes.
         cleanup_before
-            Remove versions without a tag from before this time, and the files that only they need. A datetime (by
-            default in UTC), ISO text, a timedelta (how long ago), or nanoseconds since 1970. Uncommitted files stay for
-            a week in any case.
+            Remove versions that are older than this time and have no tag, and the files that only they need. A datetime
+            (by default in UTC), ISO text, a timedelta (how long ago), or nanoseconds since 1970. Uncommitted files stay
+            for a week in any case.
         unsafe_allow_recent_cleanup
             Allow a time less than a week ago. Readers and writers that began before it may then fail.
 
@@ -274,7 +274,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
         ReadError
             A file to rewrite, or the file of a version, is damaged.
         ValueError
-            ``cleanup_before`` is not a time, or is less than a week ago without permission.
+            ``cleanup_before`` is not a time, or is less than a week ago without ``unsafe_allow_recent_cleanup``.
         WriteError
             The table cannot be written; transient if other writers kept changing the fragments.
         """
@@ -338,7 +338,7 @@ class TableEntry(Entry, TableVersions, TableCuration):
 
     @changing
     def set_blueprints(self, dataset: EntryId | None, default: str | None) -> None:
-        """Set the dataset whose segments are this table's blueprints, by default its own, and the default blueprint."""
+        """Set the default blueprint, and the dataset (by default its own) whose segments are the table's blueprints."""
         if dataset is None:
             self._log.transact(self._with_blueprints)
         self._log.change(

@@ -220,10 +220,10 @@ def register(spark: SparkSession) -> None:
 def get_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the Spark session to use. A session made by chunkmill has the data sources ``chunkmill.*``.
 
-    A session made by the user, also of Spark Connect, is returned unchanged, whatever its master. Otherwise the
-    existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ from the running session,
-    a session of chunkmill is restarted, and a session of the user is kept, with a warning. The session becomes the
-    active one of this thread; in a thread without one, a streaming write does not find ``chunkmill.store``.
+    A session made by the user, including one of Spark Connect, is returned unchanged, whatever its master. Otherwise
+    the existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ from the running
+    session, a session of chunkmill is restarted, and a session of the user is kept, with a warning. The session becomes
+    the active one of this thread; in a thread without one, a streaming write does not find ``chunkmill.store``.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class Staging:
     def shared(cls, destination: Location, token: str) -> Staging:
         """Return the staging folder next to ``destination`` that processes with the same ``token`` share.
 
-        The first process makes it. It counts as abandoned when that process's parent has ended.
+        The first process makes it. The folder counts as abandoned when the parent of that process has ended.
         """
         folder = cls._folder(destination, token)
         with writing(str(destination)):
@@ -151,7 +151,7 @@ class Staging:
         return cls(folder)
 
     def mark_failed(self, group: int = 0) -> None:
-        """Make tasks of a group that have not started skip their work."""
+        """Mark a group as failed: tasks that have not started will skip their work."""
         try:
             self.folder.put(f"{_FAILED}-{group}", b"", durable=False)
         except (OSError, WriteError):
@@ -162,7 +162,7 @@ class Staging:
         return self.folder.exists(f"{_FAILED}-{group}")
 
     def check(self) -> None:
-        """Raise a transient ``WriteError`` if the folder is gone, as another process took this run for dead."""
+        """Raise a transient ``WriteError`` if the folder is gone: another process took this run for dead."""
         if not self.folder.exists(_OWNER):
             raise WriteError(
                 "the staging folder was removed while it was in use",
@@ -434,7 +434,7 @@ class RunPlaces:
 
     @property
     def is_quick(self) -> bool:
-        """Return True if the driver can run such tasks as fast as a worker, as there is no part to write."""
+        """Return True if the driver can run such tasks as fast as a worker, because they write no part."""
         return self.at_source or self.regions is not None
 
     def bring(

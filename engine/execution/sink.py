@@ -56,7 +56,7 @@ class Part(ABC):
 
     @abstractmethod
     def write(self, piece: Piece) -> Iterable[pa.RecordBatch] | None:
-        """Write the next chunk. Return rows to send to the driver now, if any."""
+        """Write the next chunk. Return the rows to send to the driver now, or None."""
 
     @abstractmethod
     def close(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class Parts(ABC):
         """Open a part: files in ``task.folder`` with names that begin with ``task.name``."""
 
     def adopt(self, task: TaskRun, run: Run) -> dict[str, Any] | None:  # noqa: ARG002
-        """Copy the unread output of a task, without chunk objects; return None if that is impossible."""
+        """Copy a task's unread output ``run`` without making chunk objects; return None if this is impossible."""
         return None
 
     def quick_tasks(self, work: Work) -> Sequence[int]:  # noqa: ARG002
-        """The tasks that the driver runs as fast as a worker, as no operator reads their chunks."""
+        """The tasks whose chunks no operator reads, so that the driver runs them as fast as a worker."""
         return ()
 
 

@@ -276,7 +276,7 @@ class TaskRun:
             self.folder.put(name, data, durable=False)
 
     def tell(self, amount: int) -> None:
-        """Report the finished amount of the task's size, for progress listeners."""
+        """Report how much of the task's size is finished, for progress listeners."""
         self.folder.put(f"{self.name}{AMOUNT_SUFFIX}", str(amount).encode(), durable=False)
 
 

@@ -82,7 +82,7 @@ class Work(ABC):
     @property
     @abstractmethod
     def later(self) -> RunIds:
-        """The ids for a later work on the chunks of this one."""
+        """The ids for later work on the chunks."""
 
     @abstractmethod
     def source_paths(self) -> set[str]:
@@ -93,7 +93,7 @@ class Work(ABC):
         return self.run(index)
 
     def whole_run(self, index: int) -> Run | None:  # noqa: ARG002
-        """Return all messages of one task if none of them has to be read, or None, the default."""
+        """Return all messages of one task if none of them has to be read, or None (the default)."""
         return None
 
 

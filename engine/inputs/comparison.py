@@ -91,7 +91,7 @@ def compare(
 
     Rows are compared in the order of their times, and rows with equal times in the order in which they were recorded.
     For a static component the last value counts. NaN equals NaN. A few megabytes are read at a time, in this process.
-    If both inputs contain one recording, these are compared. Several recordings are matched by their ids.
+    If each input contains one recording, these two are compared. Several recordings are matched by their ids.
 
     Parameters
     ----------

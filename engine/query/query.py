@@ -48,10 +48,10 @@ SEMANTICS_VARIABLE: Final = "CHUNKMILL_CATALOG_SEMANTICS"
 class QuerySemantics:
     """The rules in which query engines differ. There are two sets of rules: ``contract`` and ``rerun-0.33``.
 
-    ``selection_narrows``: if ``select()`` selects component columns, only their entities give rows (unless filled).
-    ``clips_values``: index values given for all segments apply only to segments whose range includes them.
-    ``static_rows_need_values``: without an index, only segments with static values have a row, not every segment with
-    one of the columns. ``cleared_values_return``: filling ignores clears.
+    ``selection_narrows``: if ``select()`` selects component columns, only their entities give rows (except with
+    filling). ``clips_values``: index values given for all segments apply only to segments whose range includes them.
+    ``static_rows_need_values``: without an index, only segments with static values have a row (if false: all segments
+    with any of the columns). ``cleared_values_return``: filling ignores clears.
 
     >>> QuerySemantics.of("contract").clips_values, QuerySemantics.of("rerun-0.33").clips_values
     (False, True)

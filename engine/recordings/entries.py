@@ -63,12 +63,12 @@ class RecordingEntry:
     """A layer of a recording in a store.
 
     ``segment_version`` counts the contents of the source so far, from 1. If ``source_kept``, the source file stays in
-    its place, and a new content of it replaces this recording. ``rrd`` is the RRD written for it, relative to the
-    folder of RRDs. ``manifest…`` give the place of its chunk table; empty if there is only an RRD. ``bytes`` is the
-    stored size of its chunks; ``added`` is in seconds since the epoch.
+    its place, and new content in it replaces this recording. ``rrd`` is the RRD written for it, relative to the folder
+    of RRDs. ``manifest…`` give the place of its chunk table; empty if there is only an RRD. ``bytes`` is the stored
+    size of its chunks; ``added`` is in seconds since the epoch.
 
-    If ``removed``, the entry removes the earlier entry with its key. If ``in_place``, its chunks are in files outside
-    the store, and its manifest has their absolute paths. Such a file counts as unchanged while its size and
+    If ``removed``, the entry removes the earlier entry with the same key. If ``in_place``, its chunks are in files
+    outside the store, and its manifest has their absolute paths. Such a file counts as unchanged while its size and
     modification time are the same, or in an object store its ``source_etag``. ``schema`` is the digest of its columns
     (see :mod:`.schemas`), and ``ranges`` has the ranges of its timelines. ``properties`` is an Arrow IPC stream of one
     row, with the static values under ``/__properties``, or empty. These three are None if not yet known. The times of
@@ -109,7 +109,7 @@ class RecordingEntry:
 
     @property
     def store(self) -> StoreEntry:
-        """The store in the messages of its chunks."""
+        """The store that the messages of its chunks name."""
         return StoreEntry(
             "blueprint" if self.kind == "blueprint" else "recording", self.application_id, self.recording_id
         )

@@ -56,14 +56,14 @@ class RecordingsVersion:
 
     ``created`` is in seconds since the epoch. ``operation`` is the operation that made it (``ingest``, ``register``,
     ``unregister``, ``compact``, ``times``, ``vacuum``, ``tag``, ``untag``, ``restore``, or ``upgrade`` for entries of
-    format 3). ``author`` is its user, or None before format 5. ``first`` is the first existing version, as earlier ones
-    are removed. ``tables`` are the tables with its entries, oldest first. ``batches`` has the last batch of each query.
-    ``recordings``, ``chunks``, ``rows`` and ``bytes`` (stored size of chunks) are totals. ``files`` counts the files of
-    the version's batch by outcome, ``bytes_in`` is their size, and ``seconds`` the duration of the batch. ``totals``
-    counts the files of all batches so far by outcome. ``vacuumed`` is the version of the last vacuum, or 0. ``spared``
-    maps runs to versions: no vacuum after that version has removed their files. ``layers`` counts the layers of
-    recordings, without blueprints, or is None before format 5. ``tags`` maps all tags of the store to version numbers.
-    ``restored`` is the version whose recordings were restored.
+    format 3). ``author`` is the user who made it, or None before format 5. All versions from ``first`` on exist, and
+    earlier ones only if they have a tag. ``tables`` are the tables with its entries, oldest first. ``batches`` has the
+    last batch of each query. ``recordings``, ``chunks``, ``rows`` and ``bytes`` (stored size of chunks) are totals.
+    ``files`` counts the files of the version's batch by outcome, ``bytes_in`` is their size, and ``seconds`` the
+    duration of the batch. ``totals`` counts the files of all batches so far by outcome. ``vacuumed`` is the version of
+    the last vacuum, or 0. ``spared`` maps runs to versions: all vacuums after that version have kept the files of the
+    run. ``layers`` counts the layers of recordings, without blueprints, or is None before format 5. ``tags`` maps all
+    tags of the store to version numbers. ``restored`` is the version whose recordings were restored.
     """
 
     number: int
@@ -93,11 +93,11 @@ class RecordingsVersion:
         return int(self.created * 1e6) * 1000
 
     def counts(self, number: int) -> bool:
-        """Return True if the version ``number``, up to this one, was not removed."""
+        """Return True if the version ``number`` is not newer than this one, and was not removed."""
         return self.first <= number <= self.number or number in self.tags.values()
 
     def spares(self, run: str, began: int) -> bool:
-        """Return True if no vacuum up to this version has removed files of ``run``, begun at version ``began``."""
+        """Return True if no vacuum up to this version removed files of ``run``, which began at version ``began``."""
         return self.vacuumed <= began or self.spared.get(run, self.vacuumed) <= began
 
     def to_dict(self) -> dict[str, Any]:

@@ -126,10 +126,10 @@ def _is_kept(metadata: dict[bytes, bytes] | None) -> bool:
 class RecoveryReport:
     """The report of a recovery: the recovered and the lost data of a file.
 
-    ``whole_until`` is the byte up to which the file is a sequence of complete messages, ``size`` its size. ``reason``
-    describes the data after it (None if the file ends correctly). ``damaged`` has the offset and reason of complete
-    messages that could not be read. ``last_times`` maps timelines to the latest time recovered, in nanoseconds or
-    sequence numbers.
+    Up to the byte ``whole_until``, the file is a sequence of complete messages; ``size`` is the size of the file.
+    ``reason`` describes the data after it (None if the file ends correctly). ``damaged`` has the offset and reason of
+    complete messages that could not be read. ``last_times`` maps timelines to the latest time recovered, in nanoseconds
+    or sequence numbers.
     """
 
     path: str

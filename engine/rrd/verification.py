@@ -28,9 +28,9 @@ _MOST_FAULTS: Final = 1000
 class Verification:
     """The result of verifying a file or a store.
 
-    ``chunks`` and ``rows`` count the readable ones. ``digests`` counts the chunks that were verified by a digest; it is
-    None for formats without checksums of chunks. ``faults`` has the first 1,000 faults in the order of the file;
-    ``more_faults`` counts the others.
+    ``chunks`` and ``rows`` count readable chunks and rows. ``digests`` counts the chunks that were verified by a
+    digest; it is None for formats without checksums of chunks. ``faults`` has the first 1,000 faults in the order of
+    the file; ``more_faults`` counts the others.
     """
 
     chunks: int = 0

@@ -67,9 +67,9 @@ _own: _Own | None = None
 def session_for_user(master: str | None = None, conf: Mapping[str, str] | None = None) -> tuple[SparkSession, bool]:
     """Return the session to use, and whether it is a new session of chunkmill.
 
-    A session made by the user, also of Spark Connect, is returned unchanged, whatever its master. Otherwise the
-    existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ, chunkmill's session is
-    restarted; the user's is kept, with a warning.
+    A session made by the user, including one of Spark Connect, is returned unchanged, whatever its master. Otherwise
+    the existing session of chunkmill is returned, or a new one. If ``master`` or ``conf`` differ, chunkmill's session
+    is restarted; the user's is kept, with a warning.
 
     Raises ``SessionStartError`` if there is no usable Java, or Spark does not start.
     """

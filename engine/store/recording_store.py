@@ -200,7 +200,7 @@ class RecordingStore:
 
         The newest ``keep`` versions are kept, and those younger than ``older_than_seconds``. If there is something to
         remove, a new version with the same recordings is published first, in addition to ``keep``. This object stays at
-        its version, as far as its files still exist.
+        its version, and reads those of its files that still exist.
 
         Raises
         ------
@@ -222,8 +222,8 @@ class RecordingStore:
         """Join small files and drop replaced data, in a new version with the same recordings.
 
         Shards smaller than ``min_shard`` bytes are joined, and shards that hold mostly replaced data are rewritten.
-        Chunks are copied unchanged. With ``optimize``, recordings with smaller chunks than in this profile get a new
-        layout. ``executor``, ``master`` and ``conf`` select where this runs. ``progress`` is as for
+        Chunks are copied unchanged. With ``optimize``, recordings whose chunks are smaller than in this profile get a
+        new layout. ``executor``, ``master`` and ``conf`` select where this runs. ``progress`` is as for
         :meth:`LazyChunkStream.write_rrd`; it restarts for the recordings of each commit. This object stays at its
         version. Old versions are kept until :meth:`vacuum`. If there is nothing to do, no version is made.
 

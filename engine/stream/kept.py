@@ -13,7 +13,7 @@ class StoreVersion:
     """One version of a kept store of one recording.
 
     ``created`` is in seconds since the epoch. ``bytes`` is the stored size of its chunks. ``first`` is the number of
-    the first existing version, as earlier ones are removed.
+    the oldest version that still exists.
     """
 
     number: int
@@ -27,7 +27,7 @@ class StoreVersion:
 
     @property
     def store(self) -> StoreEntry:
-        """The recording in the shards."""
+        """The recording that the messages in the shards name."""
         return StoreEntry("recording", self.application_id, self.recording_id)
 
 

@@ -165,7 +165,7 @@ class RecordSource(ABC):
         """Return the entities with the messages of a channel."""
 
     def stored(self) -> list[CompressedChunk] | None:
-        """Return the chunks of the file if they can be copied unchanged, or None, the default."""
+        """Return the chunks of the file if they can be copied unchanged, or None (the default)."""
         return None
 
     def extras(self, facts: RecordFacts, entities: Callable[[str], bool]) -> Iterator[Extra]:  # noqa: ARG002

@@ -81,7 +81,7 @@ class Source(ABC, Generic[S]):
         """Yield the chunks of one split, in order; runs in a task. Raises ``ReadError``."""
 
     def undivided(self) -> Sequence[S] | None:
-        """Return splits made without requests to an object store, if tasks can find out the rest."""
+        """Return splits made without requests to an object store, if tasks can plan the rest, or else None."""
         return None
 
     def paths(self) -> Sequence[str]:
@@ -93,7 +93,7 @@ class Source(ABC, Generic[S]):
         return self
 
     def projected(self, request: FrameRequest) -> Source[Any]:  # noqa: ARG002
-        """Return the source for a frame: with all its rows, and at least the data for its columns."""
+        """Return a source with all rows of a frame, and at least the data for the frame's columns."""
         return self
 
     def entities(self) -> Collection[str] | None:
@@ -101,14 +101,14 @@ class Source(ABC, Generic[S]):
         return None
 
     def columns(self) -> tuple[Schema, frozenset[Origin] | None] | None:
-        """Return the columns of chunks with times, and the components with at most one value in every row.
+        """Return the columns of the chunks that have times, and the components with at most one value in every row.
 
         Return None if this requires reading chunks.
         """
         return None
 
     def run_splits(self, fate: Callable[[ChunkKind], Fate]) -> Sequence[Split] | None:  # noqa: ARG002
-        """Return splits with only the chunks that pass unchanged, in order, or None if an outcome is unknown."""
+        """Return splits with only the chunks that pass unchanged, in order, or None if these are not known."""
         return None
 
     def whole_run(self, split: Any, fate: Callable[[ChunkKind], Fate]) -> Run | None:  # noqa: ARG002
@@ -123,7 +123,7 @@ class Source(ABC, Generic[S]):
         yield self.read(split)
 
     def records(self) -> Sequence[RecordSource] | None:
-        """Return the files whose messages can be copied unchanged, in order, or None, the default."""
+        """Return the files whose messages can be copied unchanged, in order, or None (the default)."""
         return None
 
     @property
@@ -132,16 +132,17 @@ class Source(ABC, Generic[S]):
         return False
 
     def spooled(self, *, whole: bool = True) -> Source[Any]:  # noqa: ARG002
-        """Return a source of the same chunks for tasks. Chunks of this process are written to scratch.
+        """Return a source of the same chunks for tasks.
 
-        Unless ``whole``, chunks for :meth:`spooled_pieces` are not written.
+        Chunks that only this process has are written to the scratch folder. Unless ``whole``, chunks for
+        :meth:`spooled_pieces` are not written.
         """
         return self
 
     def spooled_pieces(self) -> tuple[Source[Any], Iterator[Split]] | None:
         """Return a source for tasks, and its splits, which are written on demand.
 
-        The splits may be endless. Return None if the source has no chunks of this process.
+        The splits may be endless. Return None if the source has no chunks that only this process has.
         """
         return None
 

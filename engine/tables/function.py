@@ -333,7 +333,8 @@ def udf(
     num_cpus, num_gpus, memory
         Resources of one call: cores, GPUs, bytes.
     checkpoint_size, min_checkpoint_size, max_checkpoint_size
-        Rows of a batch: the first, the fewest and the most. ``batch_size`` is an older name for the first.
+        Rows per batch: the number in the first, the minimum and the maximum. ``batch_size`` is an older name for
+        ``checkpoint_size``.
     task_size
         Rows of a task.
     timeout

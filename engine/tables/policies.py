@@ -171,7 +171,7 @@ def skip_on_error(max_skip_count: int | None = None, max_skip_fraction: float | 
 
 
 def fail_fast() -> list[Policy]:
-    """Policies that fail the run with the first error, as without policies."""
+    """Policies that fail the run with the first error, which also happens without policies."""
     return [Fail()]
 
 

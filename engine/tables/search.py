@@ -357,7 +357,7 @@ class TableQuery:
         return replace(self, near=replace(self._near("nprobes"), probes=_count("nprobes", partitions, least=1)))
 
     def refine_factor(self, times: int) -> TableQuery:
-        """Compare vectors exactly for this many times the limit of rows; by default for none."""
+        """Compare original vectors for ``times`` times as many rows as the limit; by default for none."""
         return replace(self, near=replace(self._near("refine_factor"), refine=_count("refine_factor", times, least=1)))
 
     def rerank(self, reranker: Reranker | None = None, *, k: int = 60) -> TableQuery:

@@ -234,8 +234,8 @@ class Table(TableVersions, TableCuration):
         Raises
         ------
         ValueError
-            A column is missing or is computed by a view, a value does not fit its column, the SQL is invalid, or
-            neither or both of ``values`` and ``values_sql`` are given.
+            A column is missing or is computed by a view, a value does not fit its column, the SQL is invalid, or not
+            exactly one of ``values`` and ``values_sql`` is given.
         """
         if bool(values) == bool(values_sql):
             raise UsageError("update() takes either values or values_sql")
@@ -253,7 +253,7 @@ class Table(TableVersions, TableCuration):
     # --- columns
 
     def add_columns(self, transforms: Transforms, *args: Any, **kwargs: Any) -> None:
-        """Add columns: by SQL, computed at once, or by functions, null until :meth:`backfill`.
+        """Add columns. SQL columns are computed at once; columns of functions are null until :meth:`backfill`.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class Table(TableVersions, TableCuration):
                 self.backfill(name, udf=udf)
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
-        """Change columns. A computed column with another function keeps its values until the next backfill.
+        """Change columns. A computed column that gets another function keeps its values until the next backfill.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Table(TableVersions, TableCuration):
         altered(self._lance, alterations, sources_of(self._lance))
 
     def drop_columns(self, columns: Sequence[str]) -> None:
-        """Remove columns. Raises ``ValueError`` for only some of the columns of one function."""
+        """Remove columns. Raises ``ValueError`` if ``columns`` has only some of the columns of a function."""
         check_own(self._lance, columns)
         dropped(self._lance, columns)
 
@@ -305,7 +305,7 @@ class Table(TableVersions, TableCuration):
     def plan_backfill(self, plan: BackfillPlan) -> BackfillPlan:
         """Return the plan of a :meth:`backfill` with the same arguments, without Spark.
 
-        Counting the rows of a selective ``where`` reads its columns, in this process.
+        If ``where`` selects only some rows, this process reads its columns to count them.
         """
         return plan
 
@@ -324,10 +324,10 @@ class Table(TableVersions, TableCuration):
             A function to use instead of the one in the column's definition. If its parameters are not named like
             columns, it gets the inputs of the column.
         where
-            An SQL condition on the rows; ``"1=1"`` selects all. By default, rows without a value, and fragments with
-            values of another version of the function or of outdated inputs.
+            An SQL condition on the rows; ``"1=1"`` selects all. By default, rows without a value, and fragments whose
+            values are from another version of the function or from outdated inputs.
         concurrency
-            The most tasks of the job; the session runs as many at once as it has cores.
+            The maximum number of tasks of the job; the session runs as many at once as it has cores.
         intra_applier_concurrency, task_shuffle_diversity
             Ignored with a warning: they have no meaning on Spark.
         _admission_check, _admission_strict
@@ -339,12 +339,14 @@ class Table(TableVersions, TableCuration):
         timeout
             How long to wait.
         min_checkpoint_size, max_checkpoint_size, checkpoint_size, batch_size
-            Rows of a batch: the fewest, the most, and the first; later batches take about 10 s. ``checkpoint_size`` is
-            the default of ``max_checkpoint_size``. ``batch_size`` is its older name; 0 means all rows of one read.
+            Rows per batch: the minimum, the maximum, and the number in the first; later batches take about 10 s.
+            ``checkpoint_size`` is the default of ``max_checkpoint_size``. ``batch_size`` is its older name; 0 means all
+            rows of one read.
         batch_checkpoint_flush_interval_seconds
-            The seconds of work that a kill may lose, 5 by default; 0 stores every batch at once.
+            The most work, in seconds, that is lost if the process is killed: 5 by default; 0 stores every batch at
+            once.
         blob_read_strategy
-            ``auto``, ``range`` or ``legacy``: all read blobs in ranges, with the other columns.
+            ``auto``, ``range`` or ``legacy``: all three read blobs in ranges, with the other columns.
         blob_read_buffer_size
             The bytes of one read: 4 MiB by default, 32 MiB with a ``checkpoint_size``.
         _enable_job_tracker_saves
@@ -409,7 +411,7 @@ class Table(TableVersions, TableCuration):
         checkpoint_interval_seconds
             The target time of a batch in seconds, 60 by default.
         _loader_cpus, _loader_memory
-            Resources of a task, compared with the session as for functions.
+            Resources of a task, compared with those of the session as for functions.
         concurrency, task_size, checkpoint_size, min_checkpoint_size, max_checkpoint_size, commit_granularity
             As in :meth:`backfill`.
         refresh_status_secs, enable_job_tracker_saves, job_id
@@ -446,7 +448,7 @@ class Table(TableVersions, TableCuration):
         change of a function, all rows are computed again.
 
         Guarantee: a refresh is one commit. An interrupted refresh changes nothing, and the next one continues from its
-        checkpoints. If two refreshes run at once, also on two hosts, the second waits for the first, and does the
+        checkpoints. If two refreshes run at once, even on two hosts, the second waits for the first, and then does the
         remaining work. A refresh without a sign of life for half a minute counts as dead, which is logged; its commit
         is then refused.
 
@@ -460,7 +462,7 @@ class Table(TableVersions, TableCuration):
         max_rows_per_fragment
             Rows of a new fragment of the view; by default a million.
         concurrency
-            The most tasks of the job; the session runs as many at once as it has cores.
+            The maximum number of tasks of the job; the session runs as many at once as it has cores.
         intra_applier_concurrency
             Ignored with a warning: it has no meaning on Spark.
         _admission_check, _admission_strict
@@ -550,8 +552,8 @@ class Table(TableVersions, TableCuration):
         num_partitions
             The number of partitions; by default Lance derives it from the number of rows.
         num_sub_vectors
-            For PQ: the bytes of a compressed vector, a divisor of its length; by default a sixteenth or an eighth of
-            the length, or 1.
+            For PQ: the bytes of a compressed vector, a divisor of the vectors' dimension; by default a sixteenth or an
+            eighth of the dimension, or 1.
         replace
             Whether to replace an existing index. Otherwise an existing index is an error.
         accelerator
@@ -646,7 +648,7 @@ class Table(TableVersions, TableCuration):
         return cleaned(self._lance, self._jobs, age, delete_unverified=delete_unverified)
 
     def cleanup_checkpoints(self) -> dict[str, int]:
-        """Remove checkpoints that no run would use; count those of rows and those of whole fragments."""
+        """Remove checkpoints that no run would use; return how many were of rows, and how many of whole fragments."""
         return cleaned_checkpoints(self._lance, self._jobs)
 
 

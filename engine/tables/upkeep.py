@@ -150,7 +150,7 @@ def remove_orphans(table: LanceTable, jobs: JobTable) -> int:
 
 
 def cleaned_checkpoints(table: LanceTable, jobs: JobTable) -> dict[str, int]:
-    """Remove checkpoints that no run would use; count those of rows and those of whole fragments.
+    """Remove checkpoints that no run would use; return how many were of rows, and how many of whole fragments.
 
     Staging folders of dead runs are removed, too.
 

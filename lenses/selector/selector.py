@@ -144,7 +144,7 @@ class Selector:
 
     @classmethod
     def pack(cls, *selectors: Selector | str, type: pa.DataType | str = "float32") -> Selector:  # noqa: A002 - the word for it
-        """Make vectors of one number from each selector, as fixed-size lists of ``type``.
+        """Combine one number from each selector into a vector, a fixed-size list of ``type``.
 
         A null number makes the vector null.
 

@@ -122,7 +122,7 @@ class ParquetReader(FrameReader):
     A row of the file becomes one row in each entity. Values keep their Arrow type, and a null becomes a null instance.
     The file's key/value pairs become static data at ``/__properties``. Page checksums are verified, and a damaged file
     raises ``ReadError`` while it is read. Several files are read as one, sorted by path. Each folder named
-    ``key=value`` adds a column. A folder of :func:`write_parquet` gives the original chunks.
+    ``key=value`` adds a column. A folder written by :func:`write_parquet` gives the original chunks.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class ParquetReader(FrameReader):
         return panel(repr(self), facts, table(head, rows, len(columns), kind="wide"))
 
     def recordings(self) -> list[StoreEntry]:
-        """Return the recordings of a folder of :func:`write_parquet`. Other files have no recording ids."""
+        """Return the recordings of a folder written by :func:`write_parquet`. Other files have no recording ids."""
         place = located(self._path)
         return list(ExportManifest.read(str(place)).recordings) if is_exported(place) else []
 
@@ -257,8 +257,8 @@ class ParquetReader(FrameReader):
     def stream(self, *, recording_id: str | None = None, **options: Unpack[LayoutArguments]) -> LazyChunkStream:
         """A lazy stream of the chunks; each call reads the file again.
 
-        A folder of :func:`write_parquet` gives the original chunks with their ids, entity by entity. ``recording_id``
-        selects the recording, by default the first.
+        A folder written by :func:`write_parquet` gives the original chunks with their ids, entity by entity.
+        ``recording_id`` selects the recording, by default the first.
 
         ``options`` are those of the reader, except ``path``. They replace the reader's options for this stream only.
 

@@ -38,7 +38,7 @@ class Server:
     ----------
     host
         The address of the port. By default only this machine can call. If other machines can reach the address, each
-        call needs a token of ``chunkmill serve token``.
+        call needs a token from ``chunkmill serve token``.
     port
         The port to open, or 0 for any free port. By default no port is opened.
     datasets
