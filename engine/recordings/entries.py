@@ -69,7 +69,7 @@ class RecordingEntry:
 
     If ``removed``, the entry removes the earlier entry with the same key. If ``in_place``, its chunks are in files
     outside the store, and its manifest has their absolute paths. Such a file counts as unchanged while its size and
-    modification time are the same, or in an object store its ``source_etag``. ``schema`` is the digest of its columns
+    modification time (in an object store, its ``source_etag``) are the same. ``schema`` is the digest of its columns
     (see :mod:`.schemas`), and ``ranges`` has the ranges of its timelines. ``properties`` is an Arrow IPC stream of one
     row, with the static values under ``/__properties``, or empty. These three are None if not yet known. The times of
     the chunks (:class:`Times`) are the ``times_size`` bytes after the manifest; ``times_digest`` is the digest of their

@@ -283,7 +283,7 @@ class Table(TableVersions, TableCuration):
         Parameters
         ----------
         *alterations
-            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if these are not named like its parameters;
+            ``{"path": column, "udf": udf}``, with ``"input_columns"`` if the inputs are not named like its parameters;
             ``{"path": column, "rename": …}``, ``"nullable"`` and ``"data_type"`` as in Lance.
 
         Raises ``ValueError`` for columns that do not exist, or are computed together with others.
@@ -641,8 +641,8 @@ class Table(TableVersions, TableCuration):
             The age as a timedelta, by default a week; or the time before which versions are old: a datetime (by default
             in UTC), ISO text, or nanoseconds since 1970. Readers of removed versions fail.
         delete_unverified
-            Also remove uncommitted files, which otherwise stay for a week. Writers that would still commit them fail.
-            While a job runs, these files stay, with a warning.
+            Also remove uncommitted files, which otherwise stay for a week. Writers that try to commit them later will
+            fail. While a job runs, these files stay, with a warning.
         """
         age = WEEK if older_than is None else max(age_of_moment("older_than", older_than), timedelta())
         return cleaned(self._lance, self._jobs, age, delete_unverified=delete_unverified)

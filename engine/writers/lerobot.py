@@ -87,7 +87,7 @@ def write_lerobot(
         The specification, a mapping for :meth:`ExportSpec.of`, or a file for :meth:`ExportSpec.load`.
     on_error
         ``"skip"`` skips a recording that is damaged or does not fit the specification; the report has the error as the
-        reason. A later run tries it again if it was replaced.
+        reason. A later run tries such a recording again if it was replaced.
     episodes
         A table with one episode per row, such as the events of ``dataset.find``: an Arrow table, a table of a catalog,
         or a DataFrame. Its columns are ``rerun_segment_id`` (or ``segment_id``), the name of the recording; ``start``

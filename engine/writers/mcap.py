@@ -150,7 +150,7 @@ def write_mcap(
     WriteError, NoSpaceError
         The destination cannot be written.
     UsageError
-        An option is invalid, or too many messages have the same log time for sorting.
+        An option is invalid, or there are too many messages with the same log time to sort them.
     """
     if compression is not None and compression not in COMPRESSIONS:
         raise UsageError(f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}")

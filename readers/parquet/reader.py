@@ -134,7 +134,7 @@ class ParquetReader(FrameReader):
     column_grouping
         How columns form entities. With ``"prefix"``, columns with the same text before the first ``delimiter`` form one
         entity. With ``"individual"``, each column does. With ``"explicit_prefixes"``, columns with the same longest
-        prefix of ``prefixes`` do, and others individually.
+        prefix in ``prefixes`` do, and each other column forms its own.
     delimiter
         One character.
     prefixes
