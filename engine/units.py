@@ -154,7 +154,7 @@ def _age(given: Any) -> timedelta | None:
         given = datetime.fromisoformat(given)
     elif isinstance(given, int) and not isinstance(given, bool):
         if given < _LEAST_NANOSECONDS:
-            raise ValueError("it is a time before 1973, in nanoseconds")
+            raise ValueError("in nanoseconds, it would be before 1973")
         given = datetime.fromtimestamp(given // 10**9, UTC) + timedelta(microseconds=given % 10**9 // 1000)
     if not isinstance(given, datetime) or given != given:  # such as pandas' NaT
         return None

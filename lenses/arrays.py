@@ -162,7 +162,7 @@ def fixed_lists(
 def without_nulls(values: pa.ListArray) -> pa.ListArray:
     """The same lists in a type whose elements cannot be null; raises if one is null. Nothing is copied."""
     if values.values.null_count and values.flatten().null_count:
-        raise SelectorError("a value is null in a column without nulls")
+        raise SelectorError("a value is null in a column that allows no nulls")
     kind = pa.list_(pa.field("item", values.type.value_type, nullable=False))
     buffers = values.buffers()[:2]
     return pa.Array.from_buffers(kind, len(values), buffers, values.null_count, values.offset, [values.values])

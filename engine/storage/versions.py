@@ -181,7 +181,7 @@ class VersionFiles:
         """Return a format and its release. Raises ``ValueError`` or ``TypeError`` for something else."""
         format_, release = need
         if not isinstance(format_, int) or not isinstance(release, str):
-            raise TypeError(f"it names no format, but {need}")
+            raise TypeError(f"{need} is not a format and a release")
         return format_, release
 
     def _check_writable(self, number: int) -> None:

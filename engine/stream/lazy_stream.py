@@ -441,18 +441,23 @@ class LazyChunkStream(Frames):
         """
         if contents is not None or choices:
             if payload or into is not None:
-                raise UsageError("rows of values contain no chunks", hint="Leave out `payload` and `into`.")
+                raise UsageError(
+                    "a frame of values takes neither `payload` nor `into`", hint="Leave out `payload` and `into`."
+                )
             request = FrameRequest.of(contents, **choices)
             work, schema = task_plan(framed(self, request)), value_schema(self, request)
             warn_of_nothing(work)
             session = spark or terminal("get_session")()
             return cast("DataFrame", terminal("value_frame")(work, schema, request.bounds, session))
         if payload and into is not None:
-            raise UsageError("a frame with payload writes no files", hint="Leave out `into` or `payload`.")
+            raise UsageError("to_spark() takes `into` or `payload`, not both", hint="Leave out `into` or `payload`.")
         streamed = rows_in(self._live_node())
         if streamed is not None:
             if not payload:
-                raise UsageError("rows of from_stream contain chunks", hint="Call to_spark(payload=True).")
+                raise UsageError(
+                    "a from_stream pipeline needs payload=True, as its rows contain the chunks",
+                    hint="Call to_spark(payload=True).",
+                )
             return transformed_frame(streamed, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
         session = spark or terminal("get_session")()

@@ -125,7 +125,7 @@ def dropped(table: LanceTable, columns: Sequence[str]) -> None:
     takers = _takers(schema, columns)
     if takers:
         raise UsageError(
-            f"{takers} are computed from {list(columns)}", hint="Drop those columns first, or change their inputs."
+            f"{takers} are computed from {list(columns)}", hint=f"Drop {takers} first, or change their inputs."
         )
     table.drop(columns)
 
@@ -171,7 +171,7 @@ def _check_alone(schema: pa.Schema, name: str) -> None:
     definition = Definition.of(schema.field(name)) if name in schema.names else None
     if definition is not None and len(definition.columns_in(schema)) > 1:
         raise UsageError(
-            f"{name!r} is one of the columns of a single function, {list(definition.columns_in(schema))}, and cannot "
+            f"{name!r} is one of {list(definition.columns_in(schema))}, which a single function computes, and cannot "
             "be changed alone",
             hint="Drop these columns together, and add them again.",
         )
@@ -215,7 +215,8 @@ def _check_inputs(schema: pa.Schema, udf: UDF, outputs: Sequence[str]) -> None:
 def _check_name(name: str) -> None:
     if not name or set(name) & {".", *UNNAMEABLE} or name in _OF_LANCE:
         raise UsageError(
-            f"a column cannot have the name {name!r}", hint="Choose a name without '.' and '`' that Lance does not use."
+            f"a column cannot have the name {name!r}",
+            hint="Choose a name that Lance does not use, without '.' and '`'.",
         )
 
 

@@ -98,7 +98,9 @@ def raise_for_row(values: Sequence[Any], data_type: pa.DataType, name: str, erro
             wrong = FunctionResultError(f"{said}: {_first_line(cause)}")
             setattr(wrong, ROW, row)
             raise wrong from cause
-    raise FunctionResultError(f"UDF {name!r} returned no values of {data_type}: {_first_line(error)}") from error
+    raise FunctionResultError(
+        f"UDF {name!r} returned values that are not of type {data_type}: {_first_line(error)}"
+    ) from error
 
 
 def _structs(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
@@ -161,7 +163,7 @@ def _lists(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     offsets = np.zeros(len(filled) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, filled), np.int64, len(filled)), out=offsets[1:])
     if not is_large and offsets[-1] > np.iinfo(np.int32).max:
-        raise OverflowError(f"{offsets[-1]:,} items exceed an array of {data_type}: use a large_list")
+        raise OverflowError(f"{offsets[-1]:,} items do not fit into an array of {data_type}: use a large_list")
     kind = pa.LargeListArray if is_large else pa.ListArray
     child = _items(filled, data_type.value_type)
     given = pa.array(offsets if is_large else offsets.astype(np.int32))

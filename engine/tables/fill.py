@@ -201,7 +201,7 @@ class FragmentWork:
             raise failure_from_dict(min(wrong, key=lambda note: note.task).data["failure"])
         raise_failure(ran.notes)
         if any(note.kind == "ended" for note in ran.notes):
-            raise SessionError("workers died in the stage, as retries of their tasks report", transient=True)
+            raise SessionError("workers died in the stage, according to the retries of their tasks", transient=True)
         ran.outcomes()  # raises unless each has reported its end
         reports = [note.data for note in ran.notes if note.kind == "piece"]
         if isinstance(run.progress, RowProgress):
@@ -368,8 +368,8 @@ class BackfillRun:
             store_single_token(self.table, target)
         if counts.taken:
             warnings.warn(
-                f"another job meanwhile filled {target.name!r} in {len(counts.taken)} fragments, and its values stay "
-                f"there: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
+                f"another job meanwhile filled {target.name!r} in {len(counts.taken)} fragments, whose values are "
+                f"kept: {', '.join(map(str, sorted(counts.taken)[:_SHOWN]))}{', …' * (len(counts.taken) > _SHOWN)}",
                 UserWarning,
                 stacklevel=2,
             )

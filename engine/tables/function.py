@@ -470,7 +470,7 @@ def _checked_type(name: str, signature: FunctionSignature) -> pa.DataType:
     if kind is not FunctionKind.SCALAR:
         raise UsageError(
             f"UDF {name!r} takes "
-            f"{'a pyarrow.RecordBatch' if kind is FunctionKind.RECORD_BATCH else 'pyarrow.Array'}s, so the type of "
+            f"{'a pyarrow.RecordBatch' if kind is FunctionKind.RECORD_BATCH else 'pyarrow.Arrays'}, so the type of "
             "its column must be given",
             hint="Write @udf(data_type=pyarrow.…).",
         )

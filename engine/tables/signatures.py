@@ -103,7 +103,7 @@ def signature_of(
     """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
-            f"UDF {name!r} yields rows: functions that return several rows for one (table functions) are not supported"
+            f"UDF {name!r} yields rows: table functions, which return several rows for each row, are not supported"
         )
     if inspect.iscoroutinefunction(function):
         raise TypeError(f"UDF {name!r} is a coroutine function: a column needs a function that returns its values")

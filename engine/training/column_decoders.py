@@ -96,7 +96,9 @@ class FieldBatch:
         """
         taken = self._taken(request.output_row_indices)
         if len(taken) != len(request.output_row_indices):
-            raise UsageError(f"the selector returned {len(taken)} rows for {len(request.output_row_indices)}")
+            raise UsageError(
+                f"the selector returned {len(taken)} rows for {len(request.output_row_indices)} input rows"
+            )
         return taken
 
     def _taken(self, numbers: Sequence[int]) -> pa.Array:

@@ -389,7 +389,7 @@ class MapSamples(Dataset[Any]):
         size = len(self)
         wanted = [number + size if number < 0 else number for number in numbers]
         if not all(0 <= number < size for number in wanted):
-            raise IndexError(f"there are {size:,} samples, got {numbers}")
+            raise IndexError(f"there are {size:,} samples, numbered from 0, but not all of {numbers}")
         if self._reader is None or not self._reader.is_usable:
             worker = get_worker_info()
             threads = self.decode_threads or decoders(1 if worker is None else worker.num_workers)

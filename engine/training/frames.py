@@ -341,7 +341,7 @@ def _first_sample(job: TrainingJob, epoch: Epoch) -> Sample:
                 if number in samples:
                     return samples[number]
             first, count = first + count, 2 * count
-    raise UsageError(f"none of {len(epoch):,} samples has all of its values")
+    raise UsageError(f"each of the {len(epoch):,} samples lacks a value")
 
 
 def _starts(total: int, horizon: int, partitions: int | None, cores: int | None) -> tuple[int, ...]:

@@ -194,7 +194,7 @@ class TrainingJob:
                 "of the fields"
             )
         if len({some.source.kind for some in indexes}) > 1:
-            raise UsageError(f"the sources of the mixture have an index {index!r} of different kinds")
+            raise UsageError(f"the index {index!r} has different kinds in the sources of the mixture")
         weights = tuple(source.weights[name] for name in source.sources) if isinstance(source, Mixture) else None
         size = source.epoch_size if isinstance(source, Mixture) else None
         firsts = np.cumsum([0, *map(len, indexes)]).tolist()
@@ -238,7 +238,7 @@ class TrainingJob:
             if 0 <= left < len(index):
                 return index.place(left)
             left -= len(index)
-        raise IndexError(f"there are {sum(map(len, self.indexes)):,} samples, got {sample}")
+        raise IndexError(f"there are {sum(map(len, self.indexes)):,} samples, numbered from 0, but no sample {sample}")
 
     def measure(self, epoch: int = 0, limit: int | None = None) -> PassFigures:
         """Read an epoch, or its first samples, in this process, and measure its time, bytes and decoded frames.

@@ -291,7 +291,7 @@ class SampleManifest:
         facts = json.loads(header)
         if facts.get("format_version") != str(_FORMAT):
             raise UnsupportedError(
-                f"{os.fspath(path)}: a manifest of format {facts.get('format_version')}, not {_FORMAT}",
+                f"{os.fspath(path)}: the manifest has format {facts.get('format_version')}, not {_FORMAT}",
                 hint="Create it again, or read it with the release that wrote it.",
             )
         return cls(table.replace_schema_metadata(None), ManifestMeta(**facts))

@@ -263,7 +263,7 @@ def _table(source: DataSource, name: str) -> Any:
     dataset = source.dataset
     catalog = getattr(dataset, "catalog", None) or getattr(getattr(dataset, "dataset", None), "catalog", None)
     if catalog is None:
-        raise UsageError(f"{type(dataset).__name__} is not in a catalog, which the table {name!r} needs")
+        raise UsageError(f"the table {name!r} needs a dataset of a catalog, not {type(dataset).__name__}")
     if name not in catalog.table_names():
         return catalog.create_table(name, _KEPT)
     table = catalog.get_table(name)
@@ -390,7 +390,7 @@ def _joined(name: str, rows: Sequence[Mapping[str, Any]]) -> FieldStatistics:
     if not shapes:
         raise UsageError(f"the field {name!r} has no values, so no statistics")
     if len(shapes) > 1:
-        raise UsageError(f"the field {name!r} has values of different shapes in segments: {shapes[:3]}")
+        raise UsageError(f"the values of the field {name!r} differ in shape between segments: {shapes[:3]}")
     size = int(np.prod(shapes[0]))
     count = np.zeros(size, np.int64)
     figures = {figure: np.full(size, np.nan) for figure in _FIGURES}

@@ -118,7 +118,9 @@ def _sized(data: memoryview, kind: np.dtype[Any], shape: tuple[int, ...]) -> Pix
 def _yuv(data: memoryview, kind: int, width: int, height: int) -> YuvPlanes:
     columns, rows, is_packed, color_range = _YUV[kind]
     if width % columns or height % rows:
-        raise ValueError(f"an image of {width} x {height} pixels has an incomplete colour at its edge")
+        raise ValueError(
+            f"{width} x {height} pixels do not divide into blocks of {columns} x {rows}, which share a colour"
+        )
     count, half = width * height, (height // rows, width // columns)
     flat = _sized(data, np.dtype(np.uint8), (1, count + 2 * half[0] * half[1]))[0]
     if rows == 1 and is_packed:

@@ -329,7 +329,7 @@ def check_mixture(weights: Collection[float], epoch_size: int | None) -> None:
         if not (isinstance(weight, int | float | np.number) and 0 < weight < math.inf):
             raise UsageError(f"weights: expected positive, finite numbers, got {weight!r}")
     if not isinstance(epoch_size, int | np.integer) or epoch_size < 1:
-        raise UsageError(f"epoch_size: a mixture needs the number of its samples, got {epoch_size!r}")
+        raise UsageError(f"epoch_size: a mixture needs 1 or more samples per epoch, got {epoch_size!r}")
 
 
 class RankStep(NamedTuple):

@@ -220,7 +220,7 @@ class SampleIndex:
         Raises ``IndexError`` beyond the last sample.
         """
         if not 0 <= idx < len(self):
-            raise IndexError(f"there are {len(self):,} samples, got {idx}")
+            raise IndexError(f"there are {len(self):,} samples, numbered from 0, but no sample {idx}")
         before = int(self.segments_of(np.array([idx]))[0])
         first, end = self.segment_offsets[before : before + 2].tolist()
         segment_id = self.source.segments[before].segment_id
@@ -345,7 +345,10 @@ class SampleReader:
         """
         distinct = np.unique(samples)
         if len(distinct) and not 0 <= distinct[0] <= distinct[-1] < len(self._index):
-            raise IndexError(f"there are {len(self._index):,} samples, got {distinct[0]} to {distinct[-1]}")
+            raise IndexError(
+                f"there are {len(self._index):,} samples, numbered from 0, but not all of {distinct[0]} to "
+                f"{distinct[-1]}"
+            )
         owners = self._index.segments_of(distinct)
         with TaskContext(self._files).entered():
             begun = [self._begin(segment, distinct[owners == segment]) for segment in np.unique(owners).tolist()]
@@ -546,7 +549,7 @@ class SampleReader:
             if codec and codec[0] != number:
                 raise ReadError(
                     f"{column.entity_path} of segment {reader.segment_id} has codec {codec[0]:#x}, not {given}",
-                    hint="Remove codec from the decoder: the recordings have it.",
+                    hint="Remove codec from the decoder: the recordings state their codec.",
                 )
             codec = [number]
         if not codec or codec[0] not in DETECTORS:

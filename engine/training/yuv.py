@@ -117,7 +117,9 @@ class Yuv420Frame:
         if "unspecified" in (space, numbers):
             space = "bt601" if space == "unspecified" else space
             numbers = "limited" if numbers == "unspecified" else numbers
-            warnings.warn(ReadWarning(f"frames do not declare their colour space: {space}, {numbers}"), stacklevel=2)
+            warnings.warn(
+                ReadWarning(f"frames do not declare their colour space, assuming {space}, {numbers}"), stacklevel=2
+            )
         target = self.y.device if device is None else device
         y = self.y.to(target, dtype, non_blocking=non_blocking)
         uv = self.uv.to(target, dtype, non_blocking=non_blocking)

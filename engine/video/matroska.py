@@ -210,7 +210,7 @@ def _children(data: bytes) -> Iterator[tuple[int, bytes]]:
         kind, at = _number(data, at, 4, keeps_marker=True)
         size, at = _number(data, at, 8, keeps_marker=False)
         if size > len(data) - at:
-            raise ValueError("an element that is cut off")
+            raise ValueError("an element is cut off")
         yield kind, data[at : at + size]
         at += size
 
@@ -222,7 +222,7 @@ def is_matroska(file: PositionalFile) -> bool:
         return False
     if b"matroska" not in start and b"webm" not in start:
         raise UnsupportedError(
-            "an EBML file that is neither Matroska nor WebM",
+            "this EBML file is neither Matroska nor WebM",
             path=file.path,
             offset=0,
             hint="Supported: MP4, QuickTime, Matroska and WebM files.",

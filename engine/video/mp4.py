@@ -139,7 +139,7 @@ def read_boxes(file: PositionalFile) -> Boxes:
         kind = head[4:8]
         if at == 0 and kind not in _BOXES:
             raise UnsupportedError(
-                f"a video that begins with {head[:8]!r}, which is not an MP4 or QuickTime file",
+                f"this is not an MP4 or QuickTime file: it begins with {head[:8]!r}",
                 path=file.path,
                 offset=0,
                 hint="Supported: MP4, QuickTime, Matroska and WebM files.",

@@ -399,7 +399,7 @@ class RecordingSamples:
             raise ReadError(
                 f"features.{feature.name}: values have {' or '.join(map(str, sorted(widths)))} numbers",
                 path=self.name,
-                hint="Give a selector with the same number for each value.",
+                hint="Give a selector that returns equally many numbers for each value.",
             )
         if not widths:
             return Samples(times, np.zeros((0, 1)))

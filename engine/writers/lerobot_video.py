@@ -86,7 +86,9 @@ class EncodedVideo:
         codec = source.codec(feature)
         if codec not in DETECTORS:
             raise UnsupportedError(
-                f"features.{feature.name}: the codec {codec:#x}", path=source.name, hint="Leave it out."
+                f"features.{feature.name}: the codec {codec:#x} is not supported",
+                path=source.name,
+                hint="Leave it out.",
             )
         is_keyframe = [self._is_keyframe(codec, index) for index in range(len(places.times))]
         self._starts = np.flatnonzero(is_keyframe)
@@ -247,7 +249,9 @@ def rgb_picture(data: bytes, path: str) -> tuple[bytes, int, int]:
     """
     end = next((end for start, end in _ENDS.items() if data.startswith(start)), None)
     if end is None:
-        raise UnsupportedError(f"an image begins with {data[:8].hex(' ')}", path=path, offset=0, hint=_HINT)
+        raise UnsupportedError(
+            f"an image is neither JPEG nor PNG: it begins with {data[:8].hex(' ')}", path=path, offset=0, hint=_HINT
+        )
     if end not in data[-65_536:]:
         raise ReadError(
             f"an image of {len(data):,} bytes has no end", path=path, hint="The image is incomplete; remove it."
@@ -256,7 +260,7 @@ def rgb_picture(data: bytes, path: str) -> tuple[bytes, int, int]:
         if image.mode == "RGB":
             return data, image.height, image.width
         if image.mode[0] in "IF":
-            raise UnsupportedError(f"an image of the kind {image.mode}", path=path, hint=_HINT)
+            raise UnsupportedError(f"images of the kind {image.mode} are not supported", path=path, hint=_HINT)
     values = pixels(data, path)
     return _png(values), *values.shape[:2]
 
@@ -292,7 +296,7 @@ def png_of(raw: bytes, given: Mapping[str, Any], path: str) -> bytes:
     model = _MODELS.get(given.get("color_model") or 0)
     is_plain = given.get("pixel_format") is None and given.get("channel_datatype") in (_U8, None)
     if not is_plain or model is None or not isinstance(width, int) or not isinstance(height, int):
-        raise UnsupportedError(f"an image of the format {dict(given)}", path=path, hint=_HINT)
+        raise UnsupportedError(f"images of the format {dict(given)} are not supported", path=path, hint=_HINT)
     channels = len(model)
     check_limit(width * height * channels, len(raw), path=path, offset=None, what="the size of an image")
     shape = (height, width, channels)

@@ -162,7 +162,7 @@ def _stores(recordings: Any, application_id: str) -> list[tuple[StoreEntry, Lazy
         left = [store for store, _ in pairs if store.kind != "recording"]
         if left:
             what = counted(len(left), "blueprint")
-            warnings.warn(f"{what} of the input: Parquet can only store recordings", ReadWarning, stacklevel=4)
+            warnings.warn(f"left out {what} of the input: Parquet can only store recordings", ReadWarning, stacklevel=4)
         pairs = [(store, stream) for store, stream in pairs if store.kind == "recording"]
     else:
         exported, _ = recordings_of(given)

@@ -117,7 +117,7 @@ def _present_where(values: pa.FixedSizeListArray, flat: pa.Array, size: int) -> 
     missing = ~flat.is_valid().to_numpy(zero_copy_only=False)
     shown = values.is_valid().to_numpy(zero_copy_only=False).repeat(size)
     if (missing & shown).any():
-        raise SelectorError("Cast error: a null number in a vector without nulls")
+        raise SelectorError("Cast error: a null number in a vector that allows no nulls")
     return flat.fill_null(pa.scalar(0).cast(flat.type))
 
 

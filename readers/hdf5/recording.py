@@ -39,7 +39,7 @@ class Hdf5Recording(RecordingFile):
     )
     recordings: str | None = option(
         None,
-        "HDF5: a pattern of groups, each a recording, such as '/data/demo_*'.",
+        "HDF5: a pattern such as '/data/demo_*'; matching groups are recordings.",
         flag="--recordings",
         metavar="PATTERN",
     )

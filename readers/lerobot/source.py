@@ -100,7 +100,7 @@ def read_metadata(root: Path) -> LeRobotInfo:
         tasks, episodes = _v3_tasks(root), _v3_episodes(root, info, features)
     else:
         raise UnsupportedError(
-            f"a LeRobot dataset of version {shortened(version)}",
+            f"LeRobot datasets of version {shortened(version)} are not supported",
             path=str(path),
             hint="Versions 2 and 3 are supported; lerobot converts older ones.",
         )

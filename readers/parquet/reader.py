@@ -228,7 +228,7 @@ class ParquetReader(FrameReader):
         place = located(self._path)
         if not is_exported(place):
             if recording_id is not None:
-                raise UsageError("recording_id needs a folder of write_parquet", path=str(place))
+                raise UsageError("recording_id is only for a folder that write_parquet wrote", path=str(place))
             return ParquetSource(str(place), chosen)
         if chosen != ParquetOptions():
             raise UsageError(

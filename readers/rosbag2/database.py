@@ -377,7 +377,7 @@ class BagDatabase:
             unknown = set(topics) - channels.keys()
             if unknown:
                 row = batch.row_ids[topics.index(min(unknown))]
-                what = f"row {row:,} of messages has topic {min(unknown):,}, which is not in topics"
+                what = f"row {row:,} of messages has topic {min(unknown):,}, which is not in the table topics"
                 raise _damaged(what, self.path)
             size = sum(map(len, data))
             if not group.has_room(size):

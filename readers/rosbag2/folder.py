@@ -267,10 +267,10 @@ def _by_metadata(folder: Location, metadata: BagMetadata, stored: Sequence[str])
     ordered = list(dict.fromkeys(of_plain[p] for name in metadata.files if (p := _plain(name)) in of_plain))
     missing = [name for name in metadata.files if _plain(name) not in of_plain]
     if missing:
-        _warn(folder, f"{METADATA} lists {_listed(missing)}, missing in the folder: the recording has a gap")
+        _warn(folder, f"the folder lacks {_listed(missing)}, which {METADATA} lists: the recording has a gap")
     more = sorted((name for name in stored if name not in ordered), key=_order)
     if more:
-        _warn(folder, f"{METADATA} does not list {_listed(more)}; read anyway")
+        _warn(folder, f"files that {METADATA} does not list are read, too: {_listed(more)}")
     return sorted([*ordered, *more], key=_order) if more else ordered
 
 

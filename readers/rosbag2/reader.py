@@ -503,7 +503,7 @@ def _facts_of(bag: _Bag) -> FileFacts:
         for topic, count in counted.counts.items():
             if topic not in file.channels:
                 raise ReadError(
-                    f"there are messages of topic {topic:,}, which is not in topics",
+                    f"there are messages of topic {topic:,}, which is not in the table topics",
                     path=file.local.path,
                     hint="The file is damaged; copy it again.",
                 )

@@ -46,7 +46,7 @@ def test_a_column_without_nulls_says_so_in_its_type() -> None:
     (made,) = apply_lenses(chunk([{"v": 1}, {"v": 2}]), lens)
     values = made.data.components[0].values
     assert (str(values.type), values.to_pylist()) == ("list<item: int64 not null>", [[1], [2]])
-    with pytest.raises(LensError, match="a value is null in a column without nulls"):
+    with pytest.raises(LensError, match="a value is null in a column that allows no nulls"):
         apply_lenses(chunk([{"v": 1}, {"v": None}]), lens)
 
 

@@ -271,7 +271,7 @@ def _keys(reader: FragmentReader, key: str | Sequence[str] | None) -> pa.Table:
             f"key: there is no column {unknown[0]!r}", hint=f"There are: {', '.join(reader.schema.names)}."
         )
     if not names or any(name in (DUPLICATE_OF, SIMILARITY) for name in names):
-        raise UsageError(f"key: {names} cannot be a key, because the result has {DUPLICATE_OF} and {SIMILARITY}")
+        raise UsageError(f"key: expected columns other than {DUPLICATE_OF} and {SIMILARITY} of the result, got {names}")
     expressions = {name: quoted(name) for name in names}
     schema = reader.expressed_schema(expressions)
     keys = pa.Table.from_batches(reader.expressed(expressions), schema).combine_chunks()

@@ -40,7 +40,7 @@ class Sampler:
         if n is not None:
             check_argument("n", n, int)
             if n < 1 or isinstance(n, bool):
-                raise UsageError(f"n={n!r} is not a number of rows, 1 or more")
+                raise UsageError(f"n: expected 1 or more rows, got {n!r}")
         if fraction is not None:
             check_argument("fraction", fraction, float, int)
             if not 0 < fraction <= 1:

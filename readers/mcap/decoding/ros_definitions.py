@@ -131,7 +131,7 @@ def _base_of(name: str, parts: int) -> str:
     suffixes = [suffix for suffix in kinds[parts] if name.endswith(suffix)]
     if not suffixes:
         what = "service" if parts == 2 else "action"
-        raise SchemaError(f"the name {name} does not select a message of the {what} in its definition")
+        raise SchemaError(f"the definition has {what} messages, but the name {name} selects none of them")
     return name.removesuffix(max(suffixes, key=len))
 
 

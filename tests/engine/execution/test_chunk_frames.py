@@ -141,7 +141,7 @@ def test_kept_parts_serve_rows_saved_elsewhere(spark: SparkSession, tmp_path: Pa
         back(rows).map(lambda c: c).write_rrd(tmp_path / "x.rrd", application_id="a", recording_id="r")
     with pytest.raises(WriteError, match="not empty"):
         made_of(static("/a")).to_spark(into=kept, spark=spark)
-    with pytest.raises(UsageError, match="writes no files"):
+    with pytest.raises(UsageError, match="`into` or `payload`, not both"):
         made_of(static("/a")).to_spark(True, into=tmp_path / "other", spark=spark)
 
 

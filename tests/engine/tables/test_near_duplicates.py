@@ -113,7 +113,7 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
         ([[1.0]], {"threshold": 1.1}, "not a similarity above 0 and up to 1"),
         ([[1.0]], {"threshold": float("nan")}, "not a similarity above 0 and up to 1"),
         ([[1.0]], {"key": "w"}, "key: there is no column 'w'"),
-        ([[1.0]], {"key": []}, "cannot be a key"),
+        ([[1.0]], {"key": []}, "key: expected columns"),
         ([[1.0]], {"key": "v"}, "cannot identify rows"),
     ],
 )

@@ -108,8 +108,8 @@ def test_an_empty_table_gives_nothing_and_says_so(tmp_path: Path) -> None:
     [
         ({}, UsageError, "needs exactly one of n and fraction"),
         ({"n": 3, "fraction": 0.5}, UsageError, "needs exactly one of n and fraction"),
-        ({"n": 0}, UsageError, "not a number of rows, 1 or more"),
-        ({"n": True}, UsageError, "not a number of rows, 1 or more"),
+        ({"n": 0}, UsageError, "n: expected 1 or more rows"),
+        ({"n": True}, UsageError, "n: expected 1 or more rows"),
         ({"n": 2.5}, TypeError, "argument 'n'"),
         ({"fraction": 0}, UsageError, "not a fraction above 0 and up to 1"),
         ({"fraction": float("nan")}, UsageError, "not a fraction above 0 and up to 1"),

@@ -180,7 +180,7 @@ def test_distances_are_not_blended(tmp_path: Path) -> None:
         (b"abc", {"width": 1 << 20, "height": 1 << 20, "color_model": 1}, "pixels is empty or too large"),
         (b"abc", {"width": 2, "height": 2, "pixel_format": 99}, "pixel format 99 is not known"),
         (b"abc", {"width": 2, "height": 2, "color_model": 9}, "color model 9"),
-        (bytes(13), {"width": 3, "height": 3, "pixel_format": 26}, "an incomplete colour"),
+        (bytes(13), {"width": 3, "height": 3, "pixel_format": 26}, "3 x 3 pixels do not divide into blocks"),
         (b"abc", {"width": 3, "height": 1, "pixel_format": 128}, "lacks a colour"),
     ],
 )

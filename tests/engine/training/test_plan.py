@@ -210,7 +210,7 @@ def test_weights_are_positive_numbers(weight: Any) -> None:
     two = (blocks(10, 2), blocks(10, 2, 10))
     with pytest.raises(UsageError, match="positive, finite numbers"):
         SamplePlan(two, NoShuffle(), weights=(1.0, weight), epoch_size=10)
-    with pytest.raises(UsageError, match="number of its samples"):
+    with pytest.raises(UsageError, match="1 or more samples per epoch"):
         SamplePlan(two, NoShuffle(), weights=(1.0, 1.0), epoch_size=2.5)  # type: ignore[arg-type]
 
 

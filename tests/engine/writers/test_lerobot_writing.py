@@ -216,7 +216,7 @@ def test_a_failure_leaves_the_destination_as_it_was(tmp_path: Path) -> None:
     broken = LazyChunkStream.from_iter(
         [numbers("/arm", [0, 1], [[0, 0], [1, 1]]), images("/camera", [0, 1], [jpeg(1), b"x"])]
     )
-    with pytest.raises(ReadError, match="an image begins with 78"):
+    with pytest.raises(ReadError, match="an image is neither JPEG nor PNG: it begins with 78"):
         export(tmp_path / "set", a=recording(), b=broken)
     assert not list(tmp_path.iterdir())
 

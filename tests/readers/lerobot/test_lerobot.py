@@ -205,7 +205,7 @@ def test_a_dataset_is_warned_of_its_videos_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"codebase_version": "v1.6"}, UnsupportedError, "LeRobot dataset of version 'v1.6'"),
+        ({"codebase_version": "v1.6"}, UnsupportedError, "LeRobot datasets of version 'v1.6'"),
         ({"data_path": "../{episode_index}.parquet"}, ReadError, "is outside the dataset"),
         ({"data_path": "/etc/{episode_index}"}, ReadError, "is outside the dataset"),
         ({"data_path": "{episode_index.__class__}"}, ReadError, "is outside the dataset"),

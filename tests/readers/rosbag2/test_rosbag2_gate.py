@@ -223,7 +223,7 @@ FORGED: dict[Callable[[Path], object], str] = {
     text_for_data: "the data of row 3 of messages is not a blob",
     real_for_a_time: "row 3 of messages has no numeric topic or timestamp",
     time_before_1970: "the timestamp of row 3 of messages is -5, before 1970",
-    message_of_no_topic: "row 3 of messages has topic 77, which is not in topics",
+    message_of_no_topic: "row 3 of messages has topic 77, which is not in the table topics",
     name_that_is_no_text: "the topic 1 has a value of another type",
     name_that_is_no_utf8: "SQLite cannot read the table topics: .*UTF-8",
     too_many_topics: "the number of topics is 65,536",
@@ -312,8 +312,8 @@ def test_links_and_paths_of_metadata_stay_in_the_folder(tmp_path: Path) -> None:
     text = (folder / "metadata.yaml").read_text().replace("drive_0.db3", str(tmp_path / "secret" / "secret_0.db3"))
     (folder / "metadata.yaml").write_text(text)
     with (
-        pytest.warns(ReadWarning, match=r"lists secret_0\.db3, missing in the folder"),
-        pytest.warns(ReadWarning, match=r"does not list drive_0\.db3"),
+        pytest.warns(ReadWarning, match=r"lacks secret_0\.db3, which metadata\.yaml lists"),
+        pytest.warns(ReadWarning, match=r"does not list are read, too: drive_0\.db3"),
     ):
         assert len(Rosbag2Reader(folder).frame("/chatter")) == 2
 

@@ -111,9 +111,9 @@ def test_an_event_is_decoded() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("p/srv/Add", ADD, "does not select a message of the service"),
-        ("p/action/Fib", FIBONACCI, "does not select a message of the action"),
-        ("p/action/Fib_Request", FIBONACCI, "does not select a message of the action"),
+        ("p/srv/Add", ADD, "has service messages, but the name p/Add selects none"),
+        ("p/action/Fib", FIBONACCI, "has action messages, but the name p/Fib selects none"),
+        ("p/action/Fib_Request", FIBONACCI, "has action messages, but the name p/Fib_Request selects none"),
         ("p/srv/Add_Request", b"---\n---\n---\n", "4 parts"),
         ("p/srv/Add_Request", b"int8 a\n" + RULE + b"SRV: p/B\n---\n---\n---\n", "4 parts"),
         ("p/srv/Add_Request", b"p/srv/Add_Event e\n---\n", "contains itself"),
