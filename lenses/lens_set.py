@@ -374,7 +374,7 @@ class _Derived:
             self.warn(name, f"{times.null_count:,} nulls became 0")
             times = pc.fill_null(times, 0)
         if len(times) == len(column) and not arrays.is_one_a_row(column):
-            self.warn(name, "some rows have no time or several times")
+            self.warn(name, "some rows have no time, others several")
         return times
 
     def warn(self, name: str, what: str) -> None:

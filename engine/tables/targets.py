@@ -336,10 +336,10 @@ def _imported(definition: Definition) -> ModuleType:
 def _unusable(definition: Definition, why: str, hint: str | None = None) -> UsageError:
     module = "MODULE" if definition.module == "__main__" else definition.module
     option = f"--udf {_shown(f'{module}:{definition.qualname}')}"
-    hint = "Pass" if hint is None else f"{hint}; or pass"
+    hint = hint or "Import the module that defines the same function"
     return UsageError(
         f"the function {_shown(definition.udf_name)} of the column {_shown(definition.column)} is not available: {why}",
-        hint=f"{hint} the function itself, as udf=, or on the command line {option}.",
+        hint=f"{hint}; a backfill also takes the function itself: udf= or {option}.",
     )
 
 

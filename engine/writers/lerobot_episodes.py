@@ -546,7 +546,7 @@ class RecordingSamples:
             lacks = f"features.{feature.name}: the frame at {at:.3f} s has no value within its tolerance"
             if column.alignment.outside is Outside.ERROR:
                 raise UsageError(
-                    lacks, path=self.name, hint="Choose another tolerance, or another action outside the tolerance."
+                    lacks, path=self.name, hint="Choose another `tolerance`, or another `outside`."
                 )
             if column.alignment.outside is Outside.DROP_EPISODE:
                 reason = reason or lacks

@@ -56,7 +56,7 @@ OLD_NAME = "the name that an entry had before `set_name`"
 NO_RECORDING = "registering an RRD that never names its recording, or contains no recording"
 
 LOST_ROWS = "a 0.33 client that reads many entities at once"
-STATIC = "static values in rows that a 0.33 client filters by the index"
+STATIC = "static values, when a 0.33 client filters rows by the index"
 NULL = pa.array([None], pa.list_(pa.list_(pa.uint8())))
 
 KNOWN: dict[str, str] = {

@@ -99,7 +99,7 @@ def test_times_that_do_not_belong_to_rows_are_logged(caplog: pytest.LogCaptureFi
     chunk = made([[{"x": 1.0, "t": 5}, {"x": 2.0, "t": 6}], []])
     with caplog.at_level(logging.WARNING):
         chunk.apply_lenses(derive().to_timeline("t", "sequence", ".t"))
-    assert "some rows have no time or several times" in caplog.text
+    assert "some rows have no time, others several" in caplog.text
 
 
 def test_a_stamp_becomes_a_timeline() -> None:

@@ -63,7 +63,7 @@ def test_what_is_of_no_input_ends_the_run_with_one_message(cause: str, said: str
         ("Container killed by YARN for exceeding physical memory limits. 2.1 GB of 2 GB used.", "memoryOverhead"),
         ("Command exited with code 52", "spark.executor.memory,"),
         ("Container marked as failed. Exit status: 143. Diagnostics: x", "spark.task.maxFailures"),
-        ("Remote RPC client disassociated. Likely due to containers exceeding thresholds.", "folder work"),
+        ("Remote RPC client disassociated. Likely due to containers exceeding thresholds.", "folder 'work'"),
     ],
 )
 def test_an_executor_that_was_lost_is_named_with_its_reason(reason: str, hint: str) -> None:
