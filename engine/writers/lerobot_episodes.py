@@ -545,9 +545,7 @@ class RecordingSamples:
             at = (int(frames[np.argmax(is_missing)]) - cut.start) / 1e9
             lacks = f"features.{feature.name}: the frame at {at:.3f} s has no value within its tolerance"
             if column.alignment.outside is Outside.ERROR:
-                raise UsageError(
-                    lacks, path=self.name, hint="Choose another `tolerance`, or another `outside`."
-                )
+                raise UsageError(lacks, path=self.name, hint="Choose another `tolerance`, or another `outside`.")
             if column.alignment.outside is Outside.DROP_EPISODE:
                 reason = reason or lacks
         count = int(keep.sum())

@@ -141,7 +141,9 @@ def test_a_sample_has_so_many_segments_of_each_weather(dataset: DatasetEntry, tm
     rows = sample.reader("frame").to_arrow_table()
     assert len(rows) == 6 * 30
     register(dataset, tmp_path / "files", {"other": drive([1.0] * 30)})
-    with pytest.warns(ReadWarning, match=r"smaller than n=2: there are only 1 of None in property:info:weather") as said:
+    with pytest.warns(
+        ReadWarning, match=r"smaller than n=2: there are only 1 of None in property:info:weather"
+    ) as said:
         again = dataset.sample(2, by="property:info:weather", seed=1)
     assert said[0].filename == __file__ and weather_of(again) == {"sun": 2, "rain": 2, "fog": 2, None: 1}
     assert set(again.segment_ids()) == {*sample.segment_ids(), "other"}
