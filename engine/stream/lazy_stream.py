@@ -441,9 +441,7 @@ class LazyChunkStream(Frames):
         """
         if contents is not None or choices:
             if payload or into is not None:
-                raise UsageError(
-                    "a frame of values takes neither `payload` nor `into`", hint="Leave out `payload` and `into`."
-                )
+                raise UsageError("a frame of values takes no `payload` and no `into`", hint="Leave out both.")
             request = FrameRequest.of(contents, **choices)
             work, schema = task_plan(framed(self, request)), value_schema(self, request)
             warn_of_nothing(work)
@@ -454,10 +452,7 @@ class LazyChunkStream(Frames):
         streamed = rows_in(self._live_node())
         if streamed is not None:
             if not payload:
-                raise UsageError(
-                    "a from_stream pipeline needs payload=True, as its rows contain the chunks",
-                    hint="Call to_spark(payload=True).",
-                )
+                raise UsageError("a from_stream pipeline needs payload=True", hint="Call to_spark(payload=True).")
             return transformed_frame(streamed, compile_plan(self._live_node(), RowsSource.travelling).over)
         plan = self._plan("spark")
         session = spark or terminal("get_session")()

@@ -202,7 +202,7 @@ def test_a_module_that_is_not_listed_is_not_imported(package: Path) -> None:
         ) as e:
             resolve(made, allowed)
         assert (
-            "udf_modules=['lake_functions.columns'], by --module or in CHUNKMILL_UDF_MODULES; or pass the function"
+            "udf_modules=['lake_functions.columns'], by --module or in CHUNKMILL_UDF_MODULES; a backfill also takes"
             in str(e.value)
         )
     assert not (package / "columns.imported").exists()
@@ -215,7 +215,7 @@ def test_another_digest_is_told(package: Path) -> None:
     made = defined("doubled")
     (package / "columns.py").write_text(MODULE.replace("a * 2", "a * 3"))
     with pytest.raises(
-        UsageError, match=r"'doubled' of the module 'lake_functions.columns' has another digest, .*udf=, or"
+        UsageError, match=r"'doubled' of the module 'lake_functions.columns' has another digest, .*udf= or"
     ):
         resolve(made, ["lake_functions"])
 
