@@ -45,6 +45,7 @@ from .jobs import (
     stores_of,
     summary,
     tell_result,
+    warn_of_no_times,
     write_mcap_of,
 )
 from .options import ConvertOptions
@@ -451,6 +452,7 @@ def _tell_of_one(
     jobs: Sequence[ConversionJob], source: Location | str, target: Location, report: RunReport, options: ConvertOptions
 ) -> None:
     """Print the result of inputs that were written to one output; ``source`` names the inputs."""
+    warn_of_no_times(source, target, options)
     if options.as_json:
         sources = [as_given(str(job.source)) for job in jobs]
         echo_json({"sources": sources, "destination": as_given(str(target)), **report_facts(report)})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...readers import STORE, Format, is_rrd, rrd_suffix, stem_of
+from ...readers import STORE, Format, detect_format, is_rrd, rrd_suffix, stem_of
 from .. import inputs
 from ..errors import ChunkmillError, ReadError, SourceMissingError, UnmatchedWarning, UsageError
 from ..inputs import FoundInput
@@ -390,10 +390,23 @@ def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) 
     """Print the line on a finished input, and a warning if it was empty."""
     if not result.chunks:
         complain(f"{job.source}: no chunks were left to write; {job.destination} is an empty recording", kind="warning")
+    warn_of_no_times(job.source, job.destination, options)
     if options.as_json:
         echo_json(job_facts(job, result))
     elif not options.quiet:
         click.echo(summary(job.source, job.destination, result), err=True)
+
+
+def warn_of_no_times(source: object, destination: Location, options: ConvertOptions) -> None:
+    """Warn if an output has only static rows because no others are within ``--start`` and ``--end``."""
+    if options.bounds is None or not isinstance(destination, Path) or not destination.is_file():
+        return
+    with suppress(ChunkmillError, OSError):
+        stores = detect_format(destination).inspect(destination).stores
+        # the writer of MCAPs gives static rows the time 0 if there are no others
+        if not any(line.end or not is_mcap(destination) for store in stores for line in store.timelines):
+            line = options.bounds.timeline
+            complain(f"{source}: no rows are within --start and --end on {line}", kind="warning")
 
 
 def job_facts(job: ConversionJob, result: RunReport | None, error: Exception | None = None) -> dict[str, Any]:

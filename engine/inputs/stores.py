@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
@@ -13,7 +14,7 @@ import numpy as np
 
 from ...readers import FORMATS, STORE, Format, all_suffixes, detect_format, format_of_name
 from ..chunk import Chunk, TimeBounds, timeline_called
-from ..errors import ReadError, SourceMissingError, UsageError
+from ..errors import ReadError, ReadWarning, SourceMissingError, UsageError
 from ..limits import is_text
 from ..locations import Location, files_below, fixed_part, reading_location
 from ..rrd import StoreEntry
@@ -303,7 +304,11 @@ class _Within:
             return [chunk]
         name = timeline_called(self.bounds.timeline, chunk.timeline_names)
         line = next((t for t in chunk.header.timelines if t.name == name), None)
-        if line is None or line.start is None or line.end is None:
+        if line is None:
+            text = f"rows that lack the timeline {self.bounds.timeline!r} are left out; they have"
+            warnings.warn(f"{text} {', '.join(chunk.timeline_names)}", ReadWarning, stacklevel=2)
+            return []
+        if line.start is None or line.end is None:
             return []
         start, end = self.bounds.start, self.bounds.end
         if (start is not None and line.end < start) or (end is not None and line.start >= end):
