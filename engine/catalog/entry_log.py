@@ -158,6 +158,8 @@ class CatalogVersion:
         close = get_close_matches(name, names, 3)
         if close:
             return f"Did you mean {' or '.join(map(repr, close))}?"
+        if not self.number:
+            return "There is no catalog at this place yet; check its path."
         return "The catalog has none yet." if not names else None
 
     def to_dict(self) -> dict[str, Any]:

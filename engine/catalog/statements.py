@@ -273,6 +273,7 @@ _AMBIGUOUS: Final = re.compile(r"Ambiguous reference to unqualified field (\S+)"
 _PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _PARSER: Final = re.compile(r'^(?:\w+\()?"?(.*?)"?\)?$', re.DOTALL)
 _AT: Final = re.compile(r" at Line: (\d+), Column: (\d+)")
+_DOT: Final = re.compile(r'Dot access not supported .*?value: "(.+?)", .*?Location\((\d+),(\d+)\).*', re.DOTALL)
 _ANYWHERE: Final = re.compile(r", errors: .*|Error during planning: |Internal error: ", re.DOTALL)
 """Parts of a message without information."""
 _PYTHON: Final = re.compile(r"Python error PyErr \{ type: .*?, value: \w+\([\"'](.*)[\"']\), traceback: ", re.DOTALL)
@@ -327,6 +328,11 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
     if found := _AMBIGUOUS.search(message):
         hint = f"Write TABLE.{found[1]}."
         place = "" if statement is None else statement.place_of(found[1].strip('"'))
+    elif found := _DOT.search(message):
+        message, hint = f"the field {found[1]!r} needs brackets", f"Write [{found[1]!r}] instead of .{found[1]}."
+        place = "" if statement is None else statement.place(int(found[2]), int(found[3]))
+    elif "List(" in message:
+        hint = "Values of components and properties are lists: '\"/speed:value\"[1] > 3'."
     elif _UNNAMED.search(message):
         message, hint = _UNNAMED.sub(READER, message), "Give each reader(...) a name: FROM reader(...) AS r."
     message = re.sub(r"\s+", " ", message)

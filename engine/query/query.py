@@ -319,10 +319,13 @@ def no_column(name: str, columns: Sequence[str], *, where: str = "", path: str |
     close = difflib.get_close_matches(name, plain, 1) or parts
     more = len(columns) - len(plain[:8])
     listed = ", ".join(plain[:8]) + (f" and {more:,} more" if more else "")
+    properties = ""
+    if name.startswith("property:") and not any(column.startswith("property:") for column in columns):
+        properties = " Properties need '/__properties/**' in the contents, besides '/**' or other entities."
     return UsageError(
         f"{where}there is no column {name!r}",
         path=path,
-        hint=(f"Did you mean {close[0]!r}? " if close else "") + f"There are: {listed}.",
+        hint=(f"Did you mean {close[0]!r}? " if close else "") + f"There are: {listed}.{properties}",
     )
 
 

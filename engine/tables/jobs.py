@@ -141,7 +141,8 @@ class BackfillJobResult:
 class ErrorRecord:
     """A row, or a batch, for which a function failed.
 
-    ``row_address`` is the fragment's number times 2**32 plus the row's offset in it; None for a whole batch.
+    ``row_address`` is the fragment's number times 2**32 plus the row's offset in it. It is None for a whole batch, and
+    for an exception that ended the job: then ``error_trace`` names the row, if known.
     """
 
     error_id: str

@@ -504,6 +504,7 @@ class Table(TableVersions, TableCuration):
     def get_failed_row_addresses(self, job_id: str, column_name: str) -> list[int]:
         """The addresses of the rows for which a column's function failed in a job.
 
+        They exclude the row whose exception ended the job: ``error_trace`` of :meth:`get_errors` names it, if known.
         Until the table is compacted, ``backfill(column, where=f"_rowaddr IN ({addresses})")`` computes them again.
         """
         addresses = {record.row_address for record in self.get_errors(job_id, column_name)}

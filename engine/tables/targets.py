@@ -337,9 +337,11 @@ def _unusable(definition: Definition, why: str, hint: str | None = None) -> Usag
     module = "MODULE" if definition.module == "__main__" else definition.module
     option = f"--udf {_shown(f'{module}:{definition.qualname}')}"
     hint = hint or "Import the module that defines the same function"
+    altering = f'alter_columns({{"path": {json.dumps(definition.column)}, "udf": f}})'
     return UsageError(
         f"the function {_shown(definition.udf_name)} of the column {_shown(definition.column)} is not available: {why}",
-        hint=f"{hint}; a backfill also takes the function itself: udf= or {option}.",
+        hint=f"{hint}; a backfill also takes the function itself: udf= or {option}. "
+        f"To use a function f from now on, also in a view: {altering}.",
     )
 
 

@@ -406,6 +406,14 @@ def test_a_dataset_is_not_read_for_a_list_of_tables(client: CatalogClient, monke
         ("SELECT * FROM reader(drives, frame, using_index_values => ['a'])", "IndexValuesLike must be"),
         ("SELECT * FROM reader(drives, frame, using_index_values => [1, 1])", "unique"),
         ("SELECT 1 / 0", "Divide by zero"),
+        (
+            'SELECT * FROM reader(drives, frame) WHERE "/speed:value" > 3',
+            "List(Float64) > Int64. Values of components and properties are lists: '\"/speed:value\"[1] > 3'.",
+        ),
+        (
+            'SELECT frame,\n  "/speed:value"[1].data FROM reader(drives, frame)',
+            "the field 'data' needs brackets (line 2, column 21). Write ['data'] instead of .data.",
+        ),
         ("SELECT CAST('x' AS INT)", "Cannot cast string 'x'"),
         ("SELECT * FROM reader(drives, log_time) WHERE log_time > 'noon'", "noon"),
         ("SELECT sum(label) FROM labels", "sum"),

@@ -382,6 +382,10 @@ CALLS = {
     "query demo.rrd --index log_tim": (2, "Index 'log_tim' does not exist"),
     "query demo.rrd --index message_log_time --columns ros2_time": (2, "Did you mean 'ros2_timestamp'?"),
     "query demo.rrd --index message_log_time --where ros2": (2, "--where: there is no column 'ros2'"),
+    'query demo.rrd --index message_log_time --contents /** --where "property:a:b"[1]=1': (
+        2,
+        "Properties need '/__properties/**' in the contents",
+    ),
     "query demo.rrd --index message_log_time --where Speed>5": (2, "there is no column 'speed'"),
     "query demo.rrd --index message_log_time -o s3://bucket/rows.parquet": (2, "written to local files only"),
     "query demo.rrd --index message_log_time --where a>": (2, "A condition is SQL"),

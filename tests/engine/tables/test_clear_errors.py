@@ -58,6 +58,9 @@ def test_a_function_that_fails_says_for_which_row(source: Table, function: Any, 
         source.backfill("c", checkpoint_size=2)
     assert isinstance(caught.value.__cause__, error)
     assert source.search(None).where("_rowaddr = 3").to_arrow()["v"].to_pylist() == [3]
+    (record,) = source.get_errors()
+    assert record.row_address is None and "It is the row where _rowaddr = 3." in record.error_trace
+    assert source.get_failed_row_addresses(record.job_id, "c") == []
 
 
 def test_columns_that_are_added_to_a_view_are_its_users(view: Table) -> None:

@@ -282,8 +282,11 @@ def test_a_function_of_the_main_module_needs_no_list(package: Path, monkeypatch:
     made = Definition.of(pa.field("c", pa.int64(), metadata=metadata_of(main.tripled)))
     assert resolve(made) is main.tripled
     del main.tripled
-    with pytest.raises(UsageError, match=r"the module '__main__' has no UDF .*'tripled'\..*--udf 'MODULE:tripled'"):
+    with pytest.raises(
+        UsageError, match=r"the module '__main__' has no UDF .*'tripled'\..*--udf 'MODULE:tripled'"
+    ) as caught:
         resolve(made)
+    assert 'also in a view: alter_columns({"path": "c", "udf": f}).' in str(caught.value)
 
 
 # --------------------------------------------------------------------------------------------------- what never runs
