@@ -363,6 +363,7 @@ CALLS = {
         " needed; ",
     ),
     "query demo.rrd --index message_log_time --columns ros2_timestamp --limit 0": (0, "no rows"),
+    "query demo.mcap --index message_log_time --contents /nissan/vehicle_sped": (0, "no rows"),
     "query demo.rrd --index message_log_time --contents /nissan/vehicle_sped": (
         0,
         "--contents: no entity matches /nissan/vehicle_sped. Did you mean /nissan/vehicle_speed",
