@@ -779,7 +779,7 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
     if result.error is not None:
         complain(result.error if place in result.error else f"{place}: {result.error}")
     elif not quiet:
-        click.echo(f"{place} -> {result.segment_id}")
+        click.echo(f"{place} -> {result.segment_id}{' (replaced)' * result.replaced}")
 
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:

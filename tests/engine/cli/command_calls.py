@@ -331,6 +331,7 @@ CALLS = {
     "catalog check lake none --debug": (1, "No entry found with name 'none'"),
     "register lake drives demo.rrd --layer two --times": (0, "demo.rrd -> demo"),
     "register lake new --prefix landing --on-duplicate skip --verify --json": (1, '"segment_id": "demo"'),
+    "register lake drives demo.rrd": (0, "demo.rrd -> demo (replaced)"),
     "register lake drives *.rrd --on-duplicate error --executor inline": (1, "Layer 'base' already exists"),
     "register lake drives demo.rrd landing/bad.mcap --quiet": (1, "landing/bad.mcap: "),
     "register lake drives demo.mcap pq_base.parquet --executor inline": (0, "2 recordings registered with 'drives'"),
