@@ -540,7 +540,7 @@ class _Rule:
         if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
             for entry, old in zip(of_file, existing, strict=True):
                 if old is not None:
-                    raise AlreadyExistsError(f"Layer '{entry.layer}' already exists", path=entry.source)
+                    raise layer_exists(entry.recording_id, entry.layer, entry.source)
         if self._on_duplicate is OnDuplicateSegmentLayer.SKIP:
             return [entry for entry, old in zip(of_file, existing, strict=True) if old is None], []
         return list(of_file), [old for old in existing if old is not None]
