@@ -18,7 +18,7 @@ _HOMES = {
     ".entries": "EntryId EntryKind",
     ".entry_log": "Entry",
     ".forget": "ForgetReport RemainingItem RemovedItem",
-    ".layers": "OnDuplicateSegmentLayer",
+    ".layers": "OnDuplicateSegmentLayer requests_below requests_of",
     ".maintenance": "CatalogFault",
     ".registration": (
         "RegistrationHandle RegistrationOperation RegistrationResult SegmentRegistrationResult UnregistrationHandle"

@@ -28,6 +28,8 @@ from .forget import ForgetReport as ForgetReport
 from .forget import RemainingItem as RemainingItem
 from .forget import RemovedItem as RemovedItem
 from .layers import OnDuplicateSegmentLayer as OnDuplicateSegmentLayer
+from .layers import requests_below as requests_below
+from .layers import requests_of as requests_of
 from .maintenance import CatalogFault as CatalogFault
 from .registration import RegistrationHandle as RegistrationHandle
 from .registration import RegistrationOperation as RegistrationOperation

@@ -207,7 +207,13 @@ def check_new(requests: Sequence[FileRequest], live: LiveEntries, kind: str) -> 
     """Raise ``AlreadyExistsError`` if a layer already exists, judged by the beginnings of the files."""
     for (segment, layer), uris in _announced_layers(requests, kind).items():
         if any(entry.layer == layer for entry in live.of_recording(segment, kind)):
-            raise AlreadyExistsError(f"Layer '{layer}' already exists", path=uris[0])
+            raise layer_exists(segment, layer, uris[0])
+
+
+def layer_exists(segment: str, layer: str, path: str) -> AlreadyExistsError:
+    """Return the error for a file with an existing layer of a segment."""
+    hint = f"Segment '{segment}' has it. Use another layer name, or on_duplicate='replace' or 'skip'."
+    return AlreadyExistsError(f"Layer '{layer}' already exists", path=path, hint=hint)
 
 
 def _announced_layers(requests: Sequence[FileRequest], kind: str) -> dict[tuple[str, str], list[str]]:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,16 +33,29 @@ from ..recordings import (
 )
 from ..rrd import Each
 from ..storage import is_url
-from .layers import FileIdentity, FileRequest, FoundLayer, LookBody, OnDuplicateSegmentLayer, copy_in, look_together
+from .layers import (
+    FileIdentity,
+    FileRequest,
+    FoundLayer,
+    LookBody,
+    OnDuplicateSegmentLayer,
+    copy_in,
+    layer_exists,
+    look_together,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRegistrationResult:
-    """The outcome of one file: the id of its segment, or its ``error``."""
+    """The outcome of one file: the id of its segment, or its ``error``.
+
+    ``replaced``: the segment had this layer, and the file replaced it.
+    """
 
     uri: str
     segment_id: str | None
     error: str | None = None
+    replaced: bool = field(default=False, repr=False, compare=False)
 
     @property
     def is_success(self) -> bool:
@@ -76,15 +89,18 @@ class Outcomes:
         self.is_transient = True
         """Whether a retry may help for every error."""
 
-    def tell(self, at: int, segments: Sequence[str], error: BaseException | str | None = None) -> None:
-        """Report the outcome of file number ``at``: a result for each of its segments, or one result for an error."""
+    def tell(self, at: int, segments: Mapping[str, bool], error: BaseException | str | None = None) -> None:
+        """Report the outcome of file number ``at``: a result for each of its segments, or one result for an error.
+
+        ``segments``: whether the file replaced a layer of the segment.
+        """
         with self._changed:
             if self._of[at] is not None:
                 return
             uri = self.requests[at].uri
             text = None if error is None else str(error)
             self.is_transient &= error is None or bool(getattr(error, "transient", False))
-            results = [SegmentRegistrationResult(uri, s, text) for s in segments] or [
+            results = [SegmentRegistrationResult(uri, s, text, replaced) for s, replaced in segments.items()] or [
                 SegmentRegistrationResult(uri, None, text)
             ]
             self._of[at] = results
@@ -95,7 +111,7 @@ class Outcomes:
     def end(self, error: BaseException | str) -> None:
         """Report the end of the registration, with ``error`` for each file without an outcome."""
         for at in range(len(self.requests)):
-            self.tell(at, (), error)
+            self.tell(at, {}, error)
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -358,7 +374,7 @@ class _Registration:
         warn_of(ran.notes, set())
         failed = {i: outcome for i, outcome in enumerate(ran.outcomes()) if isinstance(outcome, Exception)}
         for i, error in failed.items():
-            self._outcomes.tell(some[i], (), error)
+            self._outcomes.tell(some[i], {}, error)
         return [
             (some[note.task], FoundLayer.of(note).arrived(requests[note.task]))
             for note in ran.notes
@@ -374,7 +390,7 @@ class _Registration:
             some, copy_in(requests, self._options.kind, staging, str(self._folder.path), run), strict=True
         ):
             if isinstance(layers, Exception):
-                self._outcomes.tell(at, (), layers)
+                self._outcomes.tell(at, {}, layers)
             else:
                 copies += ((at, layer) for layer in layers)
         return copies
@@ -406,20 +422,20 @@ class _Registration:
             if key in self._seen:
                 twice.add(at)
                 text = f"another file of the request has segment '{key[1]}', layer '{key[2]}'"
-                self._outcomes.tell(at, (), UsageError(text, path=self._requests[at].place))
+                self._outcomes.tell(at, {}, UsageError(text, path=self._requests[at].place))
             self._seen.add(key)
         return [(at, layer) for at, layer in layers if at not in twice]
 
     def _tell(self, layers: Sequence[_NumberedLayer], rule: _Rule) -> None:
-        files: dict[int, list[str]] = {}
+        files: dict[int, dict[str, bool]] = {}
         errors: dict[int, ChunkmillError] = {}
         for at, layer in layers:
-            files.setdefault(at, []).append(layer.store.recording_id)
+            files.setdefault(at, {})[layer.store.recording_id] = layer.key in rule.replaced
             if layer.key in rule.refused:
                 errors.setdefault(at, rule.refused[layer.key])
         for at, segments in files.items():
             if at in errors:
-                self._outcomes.tell(at, (), errors[at])
+                self._outcomes.tell(at, {}, errors[at])
             else:
                 self._outcomes.tell(at, segments)
 
@@ -475,7 +491,8 @@ class _Rule:
     """The rule that selects the layers of a group that may be published after a version.
 
     It leaves out existing layers that are to stay, and layers with conflicting types. An error refuses all layers of
-    its file. ``refused`` has the refused layers, each with its error, of the last call.
+    its file. ``refused`` has the refused layers, each with its error, and ``replaced`` the replaced ones, of the last
+    call.
     """
 
     def __init__(self, schemas: SchemaFiles, options: RegistrationOptions, check: Callable[[], object]) -> None:
@@ -485,6 +502,7 @@ class _Rule:
         self._on_duplicate = options.on_duplicate
         self._assets = options.assets
         self.refused: dict[Key, ChunkmillError] = {}
+        self.replaced: set[Key] = set()
 
     def __call__(
         self, live: LiveEntries, version: RecordingsVersion | None, entries: Sequence[RecordingEntry]
@@ -492,7 +510,7 @@ class _Rule:
         """The entries that may be added. Raises ``NotFoundError`` if the dataset was deleted meanwhile."""
         del version
         self._check()
-        self.refused = {}
+        self.refused, self.replaced = {}, set()
         union = SchemaUnion(self._schemas, live.schemas(self._kind))
         accepted: list[RecordingEntry] = []
         segments = set(live.columns("recording_id")["recording_id"].to_pylist()) if self._assets else set()
@@ -503,28 +521,29 @@ class _Rule:
                     _check_assets(of_file, segments)
                 new, gone = self._new(of_file, live)
                 layers = [NewLayer(e.recording_id, e.layer, e.source, e.schema) for e in new if e.schema is not None]
-                union = union.with_layers(layers, gone)
+                union = union.with_layers(layers, [old.schema for old in gone])
             except (AlreadyExistsError, SchemaConflictError, UsageError) as error:
                 self.refused |= dict.fromkeys((entry.key for entry in of_file), error)
                 continue
             segments |= {entry.recording_id for entry in new}
             accepted += new
+            self.replaced |= {old.key for old in gone}
         if not accepted:
             raise _NothingLeftError
         return accepted
 
     def _new(
         self, of_file: Sequence[RecordingEntry], live: LiveEntries
-    ) -> tuple[list[RecordingEntry], list[str | None]]:
-        """The entries of a file to add, and the schemas of the entries that they replace."""
+    ) -> tuple[list[RecordingEntry], list[RecordingEntry]]:
+        """The entries of a file to add, and the entries that they replace."""
         existing = [live.get(entry.key) for entry in of_file]
         if self._on_duplicate is OnDuplicateSegmentLayer.ERROR:
             for entry, old in zip(of_file, existing, strict=True):
                 if old is not None:
-                    raise AlreadyExistsError(f"Layer '{entry.layer}' already exists", path=entry.source)
+                    raise layer_exists(entry.recording_id, entry.layer, entry.source)
         if self._on_duplicate is OnDuplicateSegmentLayer.SKIP:
             return [entry for entry, old in zip(of_file, existing, strict=True) if old is None], []
-        return list(of_file), [old.schema for old in existing if old is not None]
+        return list(of_file), [old for old in existing if old is not None]
 
 
 def _check_assets(of_file: Sequence[RecordingEntry], existing_ids: Set[str]) -> None:

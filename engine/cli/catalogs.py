@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -305,7 +304,7 @@ def register(
         uris, below = _requested(files, prefixes)
         client = _client(lake)
         if dataset not in client.dataset_names():
-            _check_prefixes(below)
+            _check_requests(uris, below, layer)
         entry = client.create_dataset(dataset, exist_ok=True)
         handles = chain(
             (entry.register(some, layer_name=layer or "base", **options) for some in [uris] if some),
@@ -734,14 +733,14 @@ def _requested(files: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str]
     return list(uris), list(below)
 
 
-def _check_prefixes(prefixes: Iterable[str]) -> None:
-    """Raise ``SourceMissingError`` for a prefix with nothing below it, before a dataset is created for it."""
-    from ..inputs import search_inputs
+def _check_requests(uris: Sequence[str], prefixes: Iterable[str], layer: str | None) -> None:
+    """Raise the errors of these requests, before a dataset is created for them."""
+    from ..catalog import requests_below, requests_of
 
+    if uris:
+        requests_of(uris, layer or "base")
     for prefix in prefixes:
-        first = next(iter(search_inputs(located(prefix))), None)
-        if first is None or (isinstance(first.path, Path) and not exists(first.path)):
-            raise SourceMissingError("there is no recording below this prefix", path=prefix)
+        requests_below(prefix, layer)
 
 
 def _skipped(path: str, why: str) -> None:
@@ -780,7 +779,7 @@ def _tell(result: SegmentRegistrationResult, *, as_json: bool, quiet: bool) -> N
     if result.error is not None:
         complain(result.error if place in result.error else f"{place}: {result.error}")
     elif not quiet:
-        click.echo(f"{place} -> {result.segment_id}")
+        click.echo(f"{place} -> {result.segment_id}{' (replaced)' * result.replaced}")
 
 
 def _check(lake: str, names: Sequence[str], *, as_json: bool, debug: bool, quiet: bool) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -67,7 +68,21 @@ def show(error: Exception, *, debug: bool, path: Location | None = None) -> None
 def complain(text: str, *, kind: str = "error") -> None:
     """Print one line, whatever is in ``text``, on stderr: ``chunkmill: error: ...``."""
     label = click.style(f"{kind}:", fg="red" if kind == "error" else "yellow", bold=True)
+    for python, words in _WORDS.items():
+        text = re.sub(python, words, text)
     click.echo(f"chunkmill: {label} {one_line(as_known(text))}", err=True)
+
+
+_RECOVER: Final = "`chunkmill convert FILE -o OUT --recover`"
+_WORDS: Final = {
+    r"with recover=True(?!, or with `chunkmill)": f"with {_RECOVER}",
+    r"from RrdReader\(path, recover=True\)": f"with {_RECOVER}",
+    r"on_duplicate='replace' or 'skip'": "--on-duplicate replace or skip",
+    r"another layer name\b": "another --layer NAME",
+    r"dataset\.do_maintenance\(optimize_indexes=True\)": "`chunkmill catalog maintain LAKE`",
+    r"several indexes, but index= is": "several indexes, but --index is",
+}
+"""Patterns of Python's arguments and calls in messages, with the words for them on the command line."""
 
 
 def exit_code(error: Exception) -> int:

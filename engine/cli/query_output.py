@@ -352,7 +352,10 @@ def queried(arguments: Sequence[str], options: QueryOptions) -> Queried:
         return queried_at(first, None, query, options.segments)
     recordings = _recordings(arguments, options)
     chosen = chosen_segments(options.segments, list(recordings)) if options.segments else recordings
-    return queried_recordings(query, [recordings[segment_id] for segment_id in chosen])
+    held = [recordings[segment_id] for segment_id in chosen]
+    if options.contents and not any(recording.chunks for recording in held):
+        query = replace(query, index=None, values=None)  # only chunks name indexes; a warning says that none is kept
+    return queried_recordings(query, held)
 
 
 def _recordings(arguments: Sequence[str], options: QueryOptions) -> dict[str, HeldRecording]:

@@ -119,7 +119,8 @@ def test_a_layer_that_is_there(
         with pytest.raises(AlreadyExistsError, match=error):
             dataset.register(path, on_duplicate=on_duplicate)
     else:
-        assert dataset.register(path, on_duplicate=on_duplicate).wait().segment_ids == ["seg"]
+        (result,) = dataset.register(path, on_duplicate=on_duplicate).iter_results()
+        assert (result.segment_id, result.replaced) == ("seg", on_duplicate == "replace")
     assert len(dataset.segment_store("seg")) == rows_left
 
 

@@ -337,7 +337,11 @@ CALLS = {
     "catalog check lake none --debug": (1, "No entry found with name 'none'"),
     "register lake drives demo.rrd --layer two --times": (0, "demo.rrd -> demo"),
     "register lake new --prefix landing --on-duplicate skip --verify --json": (1, '"segment_id": "demo"'),
-    "register lake drives *.rrd --on-duplicate error --executor inline": (1, "Layer 'base' already exists"),
+    "register lake drives demo.rrd": (0, "demo.rrd -> demo (replaced)"),
+    "register lake drives *.rrd --on-duplicate error --executor inline": (
+        1,
+        "Segment 'demo' has it. Use another --layer NAME, or --on-duplicate replace or skip",
+    ),
     "register lake drives demo.rrd landing/bad.mcap --quiet": (1, "landing/bad.mcap: "),
     "register lake drives demo.mcap pq_base.parquet --executor inline": (0, "2 recordings registered with 'drives'"),
     "register lake copied landing --copy": (1, "1 recording registered with 'copied', 1 failed"),
@@ -369,6 +373,7 @@ CALLS = {
         " needed; ",
     ),
     "query demo.rrd --index message_log_time --columns ros2_timestamp --limit 0": (0, "no rows"),
+    "query demo.mcap --index message_log_time --contents /nissan/vehicle_sped": (0, "no rows"),
     "query demo.rrd --index message_log_time --contents /nissan/vehicle_sped": (
         0,
         "--contents: no entity matches /nissan/vehicle_sped. Did you mean /nissan/vehicle_speed",
@@ -448,6 +453,7 @@ CALLS = {
         "is missing",
     ),
     f"find lake drive {SPEED}>5": (1, "Did you mean 'drives'?"),
+    f"find lake drives {SPEED}>5": (2, "there are several indexes, but --index is missing"),
     "samples lake drives --spec samples.yaml": (0, "157 samples of 1 segment along message_log_time"),
     "samples lake drives --spec samples.yaml --limit 2 --epoch 3 --json": (0, '"samples": 157'),
     "samples lake drives --spec samples.yaml --bench --limit 50 --debug": (0, "1 sample left out"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from chunkmill.engine import CatalogClient
 from chunkmill.engine.cli.commands import commands
 from click.testing import CliRunner, Result
 
@@ -134,3 +135,15 @@ def test_a_cut_mcap_says_how_it_is_read(data: Path, tmp_path: Path) -> None:
     for command in (["convert", "-o", str(tmp_path / "a.rrd")], ["inspect"]):
         done = CliRunner().invoke(commands, [*command, str(tmp_path / "cut.mcap")])
         assert done.exit_code == 1 and "--recover" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_messages_name_commands_in_place_of_python_calls(data: Path, tmp_path: Path) -> None:
+    convert(data / "demo.mcap", "-o", tmp_path / "demo.rrd")
+    (tmp_path / "cut.rrd").write_bytes((tmp_path / "demo.rrd").read_bytes()[:100_000])
+    done = CliRunner().invoke(commands, ["register", str(tmp_path / "lake"), "drives", str(tmp_path / "cut.rrd")])
+    assert (done.exit_code, "read it with `chunkmill convert FILE -o OUT --recover`" in done.stderr) == (1, True)
+    CatalogClient(tmp_path / "lake").get_dataset("drives").register(str(tmp_path / "demo.rrd")).wait()
+    condition = '"/nissan/vehicle_speed:std_msgs.msg.Float32:message.data" > 5'
+    find = ["find", str(tmp_path / "lake"), "drives", condition, "--index", "message_log_time"]
+    done = CliRunner().invoke(commands, find)
+    assert "; `chunkmill catalog maintain LAKE` creates them" in done.stderr, done.output

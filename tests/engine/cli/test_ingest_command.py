@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from chunkmill.engine import RecordingStore
+from chunkmill.engine import LazyChunkStream, RecordingStore
 from chunkmill.engine.cli.commands import commands
 from chunkmill.engine.cli.start import choice
 from chunkmill.engine.execution.lease import Lease
@@ -220,7 +220,12 @@ def test_nothing_is_made_before_all_arguments_are_checked(
 
 def test_a_registration_is_checked_before_its_dataset_is_made(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for arguments in (["--prefix", tmp_path / "none"], [tmp_path / "none.rrd"], [tmp_path / "empty"]):
+    (tmp_path / "same").mkdir()
+    same = [tmp_path / "same" / name for name in ("a.rrd", "b.rrd")]
+    for path in same:
+        LazyChunkStream.from_iter([]).write_rrd(path, application_id="t", recording_id="one", executor="inline")
+    wrong = (["--prefix", tmp_path / "none"], [tmp_path / "none.rrd"], [tmp_path / "empty"], same, [tmp_path / "same"])
+    for arguments in wrong:
         result = run("register", tmp_path / "lake", "drives", *arguments, "--executor", "inline")
         assert result.exit_code in (1, 2), result.output
         assert not (tmp_path / "lake").exists(), arguments
