@@ -702,8 +702,10 @@ def _check_fields(field: Field, values: pa.ListArray) -> None:
     from ...lenses.selector import missing_field
 
     selector = field.selector
-    missing = selector and isinstance(field.decode, NumericDecoder) and missing_field(selector.pipeline, values)
-    if missing:
+    if selector is None or not isinstance(field.decode, NumericDecoder):
+        return
+    missing = missing_field(selector.pipeline, values)
+    if missing is not None:
         raise UsageError(
             f"select: {field.select} gives no values of {field.path}",
             hint=f"There is no field {missing[0]!r}. {alternatives(*missing)}",
