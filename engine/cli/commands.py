@@ -112,7 +112,8 @@ def convert(
     Each episode of a LeRobot dataset and each recording of a store is a separate input. For patterns and folders, OUT
     is a folder. Each input becomes one RRD in it (one MCAP with --to mcap), under the same relative path. '-' is
     standard input, or standard output for OUT. An MCAP holds one recording. Messages of MCAPs, bags and rosbag2 are
-    copied as they are stored unless a pipeline changes them.
+    copied as they are stored unless a pipeline, or --start or --end on a timeline other than the log time, changes
+    them.
     """
     with reported(debug=debug):
         from .standard_streams import from_standard_input, to_standard_output

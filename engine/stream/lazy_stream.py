@@ -359,7 +359,7 @@ class LazyChunkStream(Frames):
     ) -> RunReport:
         """Run the pipeline and write one MCAP: chunked, indexed, sorted by log time, with CRCs and statistics.
 
-        If the stream has only filters and merges, records of MCAPs, bags and rosbag2 are copied as they are stored.
+        If the stream only merges and filters entities, records of MCAPs, bags and rosbag2 are copied as stored.
         Otherwise messages are made from the chunks. Options, guarantees and errors are those of :func:`write_mcap`.
         """
         given = {"executor": executor, "master": master, "progress": progress}

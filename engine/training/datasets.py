@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from ..errors import MissingExtraError, ReadError, UsageError, extra_command
+from ..errors import MissingExtraError, ReadError, ReadWarning, UsageError, extra_command
 from .fields import Field, FixedRateSampling, RowSampling
 from .job import JobReader, Mixture, ReaderShare, TrainingJob, decoders
 from .normalisation import Normalisation
-from .plan import RUN, Integers, ShuffleStrategy
+from .plan import RUN, Integers, NoShuffle, ShuffleStrategy
 from .samples import BLOCK, CACHE_BYTES, Sample
 from .source import DataSource, SourceVersion
 
@@ -187,8 +188,8 @@ class IterableSamples(IterableDataset[Any]):
         self.collate = collate
         self.decode_threads = decode_threads
         self._topology = ranks
-        # Shared with persistent workers: the epoch, the place, and the plan's run.
-        self._position = torch.tensor([0, 0, self.job.plan.run]).share_memory_()
+        # Shared with workers: the epoch, the place, the plan's run, and the passes of workers from this place.
+        self._position = torch.tensor([0, 0, self.job.plan.run, 0]).share_memory_()
         self._resumed = (0, 0)
         self._resumed_by: list[int] | None = None
         self._taken = 0
@@ -206,7 +207,7 @@ class IterableSamples(IterableDataset[Any]):
     def part(self) -> ReaderShare:
         """The share of this process, with all its workers."""
         rank, world = topology(*self._topology)
-        epoch, start, _ = self._position.tolist()
+        epoch, start, *_ = self._position.tolist()
         return ReaderShare(epoch, start, self.batch_size or RUN, rank, world, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
@@ -218,7 +219,7 @@ class IterableSamples(IterableDataset[Any]):
 
     def begin(self, epoch: int, place: int) -> None:
         """Continue at a place of an epoch."""
-        self._position[:2] = torch.tensor([epoch, place])
+        self._position[[0, 1, 3]] = torch.tensor([epoch, place, 0])
         self._resumed, self._taken = (0, 0), 0
 
     def __len__(self) -> int:
@@ -230,8 +231,12 @@ class IterableSamples(IterableDataset[Any]):
         """The state after the samples that this object has returned, as JSON data.
 
         In a worker, it is this worker's state, for the same number of workers. A :class:`Loader` has the state of all.
+        In another process, batches from workers do not count, with a ``ReadWarning``.
         """
         part, worker = self.part, get_worker_info()
+        if worker is None and self._position[3]:
+            text = "state_dict() of the dataset does not count batches from workers; use state_dict() of loader(...)"
+            warnings.warn(ReadWarning(text), stacklevel=2)
         done, within = divmod(self._taken, part.batch_size) if self.batch_size is None else (self._taken, 0)
         if worker is None and not within:
             return self.state_behind(done)
@@ -285,6 +290,10 @@ class IterableSamples(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         part, within, reader = self._begin_pass()
+        is_repeat = part.worker == 0 and self._position[3] == 2 and not self.gives_empty
+        if is_repeat and not isinstance(self.job.plan.strategy, NoShuffle):
+            text = f"epoch {part.epoch} is read again in the same order; call set_epoch() before each pass"
+            warnings.warn(ReadWarning(text), stacklevel=2)
         last: list[Sample] = []
         for step in reader.steps(part):
             if self.batch_size is None:
@@ -307,6 +316,8 @@ class IterableSamples(IterableDataset[Any]):
         """The share of this reader, the number of samples to leave out in its first step, and the job's reader."""
         worker = get_worker_info()
         number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        if worker is not None and number == 0:
+            self._position[3] += 1
         done, within = self._resumed
         part = self.part._replace(worker=number, workers=count, done=done)
         if (done or within) and self._resumed_by != self._reader_of(part):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..chunk import ComponentColumnDescriptor, TimelineKind
+from ..chunk import ComponentColumnDescriptor, TimelineKind, alternatives
 from ..errors import ReadError, UsageError
 from ..limits import MIB
 from ..rrd import OpenFiles
@@ -37,6 +37,7 @@ from .fields import (
     Field,
     FixedRateSampling,
     ImageDecoder,
+    NumericDecoder,
     RowSampling,
     VideoFrameDecoder,
     blobs_of,
@@ -405,6 +406,8 @@ class SampleReader:
         if isinstance(field.decode, ImageDecoder):
             make = self._images(reader, field, column, series)
             return self._pool.submit(_decoded, field, reader.segment_id, series, rows, make).result
+        if field.select is not None and pa.types.is_null(series.values.type.value_type) and (rows >= 0).any():
+            _check_fields(field, self._kept(reader, replace(field, select=None), column, numbers).values)
         flat = _decoded(field, reader.segment_id, series, rows)
         return lambda: flat
 
@@ -692,6 +695,21 @@ def selected(field: Field, values: pa.ListArray) -> pa.ListArray:
     assert selector is not None
     made = None if pa.types.is_null(values.type.value_type) else selector.execute_per_row(values)
     return pa.nulls(len(values), pa.list_(pa.null())) if made is None else made
+
+
+def _check_fields(field: Field, values: pa.ListArray) -> None:
+    """Raise ``ValueError`` if a selector of numbers, which gives nothing, names a field that does not exist."""
+    from ...lenses.selector import missing_field
+
+    selector = field.selector
+    if selector is None or not isinstance(field.decode, NumericDecoder):
+        return
+    missing = missing_field(selector.pipeline, values)
+    if missing is not None:
+        raise UsageError(
+            f"select: {field.select} gives no values of {field.path}",
+            hint=f"There is no field {missing[0]!r}. {alternatives(*missing)}",
+        )
 
 
 def _windows(

@@ -126,11 +126,11 @@ def write_mcap(
     """Write a stream as one MCAP: chunked, indexed, with CRCs and statistics.
 
     Guarantee: the file appears complete or not at all. Until then an existing file with this name is kept. Each
-    selected message of the sources is written once. If all sources are MCAPs, bags or rosbag2, and only filters and
-    merges follow them, records are copied unchanged: topic, times, sequence, bytes, schema, metadata of the channel,
-    attachments and metadata. Readers' options select times and topics; a topic is kept if a filter keeps an entity of
-    its messages. Otherwise messages are made of the chunks. The report's plan shows which of the two was done.
-    ``recover=True`` of a reader repairs a damaged MCAP or bag.
+    selected message of the sources is written once. If all sources are MCAPs, bags or rosbag2, and only merges and
+    filters of entities follow them, records are copied unchanged: topic, times, sequence, bytes, schema, metadata of
+    the channel, attachments and metadata. Readers' options select times and topics; a topic is kept if a filter keeps
+    an entity of its messages. Otherwise messages are made of the chunks. The report's plan shows which of the two was
+    done. ``recover=True`` of a reader repairs a damaged MCAP or bag.
 
     Parameters
     ----------

@@ -145,6 +145,8 @@ def test_a_selector_chooses(drives: tuple[list[Drive], DatasetEntry], tmp_path: 
     assert [sample["x"].tolist() for sample in made.values()] == [[0.0], [1.0], [2.0], [3.0]]
     with pytest.raises(ValueError, match="has no numbers"):
         read(RecordingStore.open(tmp_path / "kept"), x=Field("/robot:state", NumericDecoder()))
+    with pytest.raises(UsageError, match=r"select: \.pos\.x gives .* no field 'pos'\. Did you mean pose\?"):
+        read(RecordingStore.open(tmp_path / "kept"), x=Field("/robot:state", NumericDecoder(), select=".pos.x"))
 
 
 def test_numbers_of_every_shape(tmp_path: Path) -> None:

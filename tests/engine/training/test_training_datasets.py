@@ -272,6 +272,28 @@ def test_workers_that_are_forked_after_reading(drives: tuple[list[Drive], Datase
     assert torch.equal(found[5], first)
 
 
+@pytest.mark.process
+@pytest.mark.heavy
+def test_a_plain_dataloader_with_workers_warns(
+    drives: tuple[list[Drive], DatasetEntry], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the state nor the number of the epoch counts what workers read."""
+    _, dataset = drives
+    made = samples(dataset)
+    made.state_dict()
+    plain = torch.utils.data.DataLoader(made, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    first = numbers(plain)
+    with pytest.warns(ReadWarning, match="does not count batches from workers"):
+        assert made.state_dict()["place"] == 0
+    assert "read again" not in capfd.readouterr().err
+    assert numbers(plain) == first
+    assert "ReadWarning: epoch 0 is read again in the same order; call set_epoch()" in capfd.readouterr().err
+    made.set_epoch(1)
+    assert made.state_dict()["epoch"] == 1
+    assert numbers(plain) != first
+    assert "read again" not in capfd.readouterr().err
+
+
 def test_states_of_single_samples_are_places(drives: tuple[list[Drive], DatasetEntry]) -> None:
     """One reader has taken the beginning of the epoch, from which any number goes on, and says so again at once."""
     _, dataset = drives
