@@ -159,7 +159,7 @@ class CatalogVersion:
         if close:
             return f"Did you mean {' or '.join(map(repr, close))}?"
         if not self.number:
-            return "There is no catalog at this place yet; check its path."
+            return "The catalog is empty, or does not exist; check its path."
         return "The catalog has none yet." if not names else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -331,7 +331,7 @@ def explained(error: BaseException, statement: Statement | None = None, entries:
     elif found := _DOT.search(message):
         message, hint = f"the field {found[1]!r} needs brackets", f"Write [{found[1]!r}] instead of .{found[1]}."
         place = "" if statement is None else statement.place(int(found[2]), int(found[3]))
-    elif "List(" in message:
+    elif re.search(r"\bList\(", message):
         hint = "Values of components and properties are lists: '\"/speed:value\"[1] > 3'."
     elif _UNNAMED.search(message):
         message, hint = _UNNAMED.sub(READER, message), "Give each reader(...) a name: FROM reader(...) AS r."

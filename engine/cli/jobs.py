@@ -390,7 +390,8 @@ def tell_result(job: ConversionJob, result: RunReport, options: ConvertOptions) 
     """Print the line on a finished input, and a warning if it was empty."""
     if not result.chunks:
         complain(f"{job.source}: no chunks were left to write; {job.destination} is an empty recording", kind="warning")
-    warn_of_no_times(job.source, job.destination, options)
+    else:
+        warn_of_no_times(job.source, job.destination, options)
     if options.as_json:
         echo_json(job_facts(job, result))
     elif not options.quiet:
@@ -402,7 +403,7 @@ def warn_of_no_times(source: object, destination: Location, options: ConvertOpti
     if options.bounds is None or not isinstance(destination, Path) or not destination.is_file():
         return
     with suppress(ChunkmillError, OSError):
-        stores = detect_format(destination).inspect(destination).stores
+        stores = [s for s in detect_format(destination).inspect(destination).stores if s.kind == "recording"]
         # the writer of MCAPs gives static rows the time 0 if there are no others
         if not any(line.end or not is_mcap(destination) for store in stores for line in store.timelines):
             line = options.bounds.timeline

@@ -336,7 +336,7 @@ def _imported(definition: Definition) -> ModuleType:
 def _unusable(definition: Definition, why: str, hint: str | None = None) -> UsageError:
     module = "MODULE" if definition.module == "__main__" else definition.module
     option = f"--udf {_shown(f'{module}:{definition.qualname}')}"
-    hint = hint or "Import the module that defines the same function"
+    hint = hint or "Provide the function with which the column was defined"
     altering = f'alter_columns({{"path": {json.dumps(definition.column)}, "udf": f}})'
     return UsageError(
         f"the function {_shown(definition.udf_name)} of the column {_shown(definition.column)} is not available: {why}",

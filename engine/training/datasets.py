@@ -316,8 +316,8 @@ class IterableSamples(IterableDataset[Any]):
         """The share of this reader, the number of samples to leave out in its first step, and the job's reader."""
         worker = get_worker_info()
         number, count = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        if worker is not None and number == 0:
-            self._position[3] += 1
+        if number == 0:
+            self._position[3] = 0 if worker is None else self._position[3] + 1
         done, within = self._resumed
         part = self.part._replace(worker=number, workers=count, done=done)
         if (done or within) and self._resumed_by != self._reader_of(part):

@@ -39,7 +39,7 @@ def client(tmp_path: Path) -> CatalogClient:
 
 def test_a_catalog_begins_empty_and_is_made_with_its_first_entry(client: CatalogClient, tmp_path: Path) -> None:
     assert client.entries() == []
-    with pytest.raises(NotFoundError, match=r"'drives'\. There is no catalog at this place yet; check its path\."):
+    with pytest.raises(NotFoundError, match=r"'drives'\. The catalog is empty, or does not exist; check its path\."):
         client.get_dataset("drives")
     assert not (tmp_path / "lake").exists()
     dataset = client.create_dataset("drives")

@@ -125,7 +125,7 @@ def test_a_file_comes_in_parts(
             assert status == 201
     told = [{"part_number": number, "etag": etags[number]} for number in sorted(etags)]
     for wrong, text in (
-        (told[:-1], "and not"),
+        (told[:-1], "bytes, not"),
         (told[1:], "numbered from 1"),
         ([*told, told[0]], "named twice"),
         ([{**told[0], "etag": "0" * 64}, *told[1:]], "part 1 was not uploaded"),
