@@ -36,7 +36,7 @@ def test_it_ends_in_a_dataframe_alone(spark: Any, data: Path) -> None:
     stream = LazyChunkStream.from_stream(frame)
     with pytest.raises(UsageError, match="exist only while Spark runs the query"):
         stream.to_chunks(executor="inline")
-    with pytest.raises(UsageError, match="its rows contain the chunks"):
+    with pytest.raises(UsageError, match="needs payload=True"):
         stream.to_spark()
     with pytest.raises(UsageError, match="cannot be merged with"):
         LazyChunkStream.merge(stream, McapReader(data / MCAP).stream()).to_spark(payload=True)
