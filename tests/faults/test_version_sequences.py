@@ -16,4 +16,4 @@ def test_no_order_of_changes_tags_restorations_and_vacuums_mixes_versions(
 @pytest.mark.slow
 @pytest.mark.parametrize("of", ["dataset", "table"])
 def test_nor_do_many(of: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--runs", "250", "--of", of]) == 0, capsys.readouterr().out
+    assert main(["--runs", "120", "--of", of]) == 0, capsys.readouterr().out

@@ -247,7 +247,7 @@ def test_values_of_any_pipeline_are_rows_of_spark(spark: SparkSession) -> None:
     frame = doubled.to_spark(contents="/**", index="frame", start=2)
     rows = sorted((row.frame, row.entity_path, row.v, row.w) for row in frame.collect())
     assert rows == [(2, "/a", 2, None), (2, "/b", 5, "x"), (3, "/a", 3, None)]
-    with pytest.raises(UsageError, match="a frame of values takes neither"):
+    with pytest.raises(UsageError, match="a frame of values takes no `payload`"):
         doubled.to_spark(payload=True, contents="/a")
 
 

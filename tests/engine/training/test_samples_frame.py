@@ -114,7 +114,7 @@ def test_names_and_types_that_cannot_be_are_errors(
         with pytest.raises(ValueError, match=r"two columns|a reserved name"):
             samples_frame(source, "frame", {name: joints})
     nothing = Field("/grip:Scalars:scalars", NumericDecoder(), max_staleness=0, fill="skip", window=(-100,))
-    with pytest.raises(ValueError, match="none of 45 samples"):
+    with pytest.raises(ValueError, match="each of the 45 samples lacks a value"):
         samples_frame(DataSource(dataset, ["drive_0"]), "frame", {"grip": nothing})
     with pytest.raises(ValueError, match="partitions"):
         samples_frame(source, "frame", {"joints": joints}, partitions=0)
