@@ -112,7 +112,7 @@ class RemovedEntry:
 class CatalogVersion:
     """All entries of a catalog at one time. Number 0 is an empty catalog without a history.
 
-    ``made_ns`` is the time of the catalog's first version, and ``changed_ns`` that of this version, 0 if an earlier
+    ``made_ns`` is the time of the catalog's first version, ``changed_ns`` the time of this version, 0 if an earlier
     release made it. ``changes`` are the last changes, including those of this version.
     """
 

@@ -290,7 +290,7 @@ def complete_places(command: click.Command) -> None:
 
 @add_completion_class
 class _BashCompletion(BashComplete):
-    """Click's completion, and that of the value in ``--option=value``: three words in bash."""
+    """Completes as Click does, and also the value in ``--option=value``, which is three words in bash."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -299,7 +299,7 @@ class _BashCompletion(BashComplete):
 
 @add_completion_class
 class _ZshCompletion(ZshComplete):
-    """Click's completion, and that of the value in ``--option=value``: one word in zsh."""
+    """Completes as Click does, and also the value in ``--option=value``, which is one word in zsh."""
 
     source_template = ZshComplete.source_template.replace(
         "() {\n", "() {\n    [[ $PREFIX == --*=* ]] && compset -P 1 '*='\n", 1
@@ -308,7 +308,7 @@ class _ZshCompletion(ZshComplete):
 
 @add_completion_class
 class _FishCompletion(FishComplete):
-    """Click's completion, and that of ``--option=value``, ``~`` and variables; it keeps commas in descriptions."""
+    """Completes as Click does, and also ``--option=value``, ``~`` and variables; keeps commas in descriptions."""
 
     source_template = """\
 function %(complete_func)s

@@ -428,7 +428,7 @@ def _has(schema: ValueSchema, name: str) -> bool:
 class ValueReader(ChunkFrameReader):
     """Plans the tasks over the files, and makes rows of the values in them.
 
-    Order: that of messages within a task. A repeated task gives the same rows.
+    Order: within a task, rows are in the order of messages. A repeated task gives the same rows.
     """
 
     def __init__(self, request: Request, schema: StructType) -> None:

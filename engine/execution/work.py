@@ -302,7 +302,7 @@ class RowWriter:
         self.note("small", {"part": part, **asdict(batch)})
 
     def skip(self) -> None:
-        """Skip a position, that of a chunk in such a batch."""
+        """Skip the position of a chunk in such a batch."""
         self._position += 1
 
     def listing(self, table: ChunkTable, part: str) -> None:

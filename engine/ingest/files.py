@@ -502,7 +502,7 @@ class Occupancy(Enum):
     FREE = "free"
     """Nothing has the name."""
     OURS = "ours"
-    """The name is that of the very file, or of a copy of it: a run was interrupted between two steps of a move."""
+    """This file, or a copy of it, has the name: a run was interrupted between two steps of a move."""
     TAKEN = "taken"
     """Another file has the name."""
 

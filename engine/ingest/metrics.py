@@ -229,7 +229,7 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """A record on one line: time, message; its level if that is above information.
 
-    ``encoding`` is that of the stream; characters that it lacks are escaped, as are control characters.
+    ``encoding`` is the stream's encoding; characters that it lacks and control characters are escaped.
     """
 
     def __init__(self, encoding: str = "utf-8") -> None:
